@@ -1,0 +1,59 @@
+/* The calls of the HTTP API: one handler each. A handler decodes, asks the broker (or reads a number), and encodes; it decides nothing.
+ *
+ * This header is what router, api_locks and api_admin share: what a handler is given, and how every one of them answers. */
+#ifndef PAWL_API_H
+#define PAWL_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/broker.h"
+#include "daemon/http.h"
+#include "daemon/metrics.h"
+#include "daemon/options.h"
+#include "daemon/store.h"
+#include "proto/params.h"
+#include "proto/text.h"
+
+struct http_front;
+
+struct api { /* owned by the daemon; everything in it outlives every call */
+    const struct options *options;
+    struct broker *broker;
+    struct store *store;
+    struct metrics *metrics;
+    struct http_front *front;
+    const char *node;
+    int64_t started_us;
+    bool draining;
+};
+
+struct api_call { /* valid only while the handler runs */
+    struct api *api;
+    size_t route; /* its row, for the counts */
+    struct http_exchange *exchange;
+    const char *name; /* of the lock, decoded and checked; NULL when the route has none */
+    size_t name_len;
+    struct params params;
+};
+
+/* Answers with JSON (a line; `body` without its newline, which is added) and counts it. The exchange is over afterwards. */
+enum http_delivery api_reply(struct api *api, size_t route, struct http_exchange *x, int status, const char *extra_headers, struct text *body,
+                             http_receipt_fn *receipt, void *arg);
+
+/* {"error", "message"} and, unless lease_id is NULL or empty, "lease_id". message NULL: the error's own sentence. */
+enum http_delivery api_error(struct api *api, size_t route, struct http_exchange *x, enum pawl_error error, const char *message,
+                             const struct lease_id *lease_id);
+
+/* ,"key":"value" and ,"key":n for bodies built by hand; without the comma after a '{'. */
+void json_key(struct text *t, const char *key);
+void json_text(struct text *t, const char *key, const char *value, size_t len);
+void json_number(struct text *t, const char *key, int64_t value);
+void json_bool(struct text *t, const char *key, bool value);
+
+typedef void api_handler(struct api_call *call);
+api_handler api_acquire, api_renew, api_release, api_check, api_break, api_inspect, api_list; /* api_locks.c */
+api_handler api_status, api_healthz, api_readyz, api_metrics;                                  /* api_admin.c */
+void api_gone(struct http_exchange *x); /* api_locks.c: the client of an open call has left */
+
+#endif

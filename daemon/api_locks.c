@@ -1,0 +1,453 @@
+/* The calls on locks. Each open call is one broker request whose `arg` is the exchange; the exchange's data is the request. What else a
+ * call needs to answer (its route, a list's text) is in struct open_call, which lives as long as the two of them. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/api.h"
+#include "daemon/log.h"
+
+#define LIST_BYTES_MAX ((size_t)8 * 1024 * 1024)
+
+struct open_call {
+    struct api *api;
+    struct http_exchange *exchange;
+    size_t route;
+    struct broker_request *request;
+    struct text locks; /* list */
+    char reason[PAWL_REASON_MAX + 1];
+    struct open_call *spare;
+};
+
+/* ---- beginning and ending ---- */
+
+static struct broker_request *begin(struct api_call *call, enum store_op op, void (*done)(struct broker_request *r))
+{
+    struct open_call *open = malloc(sizeof(*open));
+    struct broker_request *r = open ? broker_request_new(call->api->broker) : NULL;
+
+    if (!r) {
+        free(open);
+        (void)api_error(call->api, call->route, call->exchange, PAWL_E_STORE_UNAVAILABLE, "out of memory", &call->params.lease_id);
+        return NULL;
+    }
+    open->api = call->api;
+    open->exchange = call->exchange;
+    open->route = call->route;
+    open->request = r;
+    open->locks.heap = false;
+    open->locks.at = NULL;
+    r->op = op;
+    r->arg = open;
+    r->done = done;
+    r->lease_id = call->params.lease_id;
+    r->name_len = call->name_len;
+    if (call->name)
+        memcpy(r->name, call->name, call->name_len);
+    http_exchange_set_data(call->exchange, open);
+    return r;
+}
+
+static void end(struct open_call *open)
+{
+    if (open->locks.at)
+        text_close(&open->locks);
+    free(open);
+}
+
+void api_gone(struct http_exchange *x)
+{
+    struct open_call *open = http_exchange_data(x);
+
+    if (!open)
+        return;
+    broker_request_abandon(open->request);
+    end(open);
+}
+
+/* An error that the broker reported. */
+static void refuse(struct open_call *open)
+{
+    struct broker_request *r = open->request;
+
+    (void)api_error(open->api, open->route, open->exchange, r->error, r->problem, r->op == STORE_ACQUIRE ? &r->lease_id : NULL);
+    broker_request_free(r);
+    end(open);
+}
+
+static void begin_body(struct text *body, char *block, size_t cap, const struct broker_request *r)
+{
+    text_init(body, block, cap, 16384);
+    text_str(body, "{");
+    json_text(body, "name", r->name, r->name_len);
+}
+
+static void finish(struct open_call *open, struct text *body)
+{
+    text_str(body, "}");
+    (void)api_reply(open->api, open->route, open->exchange, 200, NULL, body, NULL, NULL);
+    text_close(body);
+    broker_request_free(open->request);
+    end(open);
+}
+
+static bool need(struct api_call *call, unsigned bit, const char *message)
+{
+    if (call->params.seen & bit)
+        return true;
+    (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
+    return false;
+}
+
+static bool ttl_fits(struct api_call *call)
+{
+    const struct options *options = call->api->options;
+    char message[160];
+
+    if (!(call->params.seen & PARAM_BIT(TTL)))
+        call->params.ttl_ms = options->default_ttl_ms;
+    if (call->params.ttl_ms >= options->min_ttl_ms && call->params.ttl_ms <= options->max_ttl_ms)
+        return true;
+    snprintf(message, sizeof(message), "ttl_ms: must be from %lld to %lld ms", (long long)options->min_ttl_ms, (long long)options->max_ttl_ms);
+    (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
+    return false;
+}
+
+/* Of a holder as the store saw it at `sent_us` or later: never more than it has left now. */
+static int64_t holder_left_ms(const struct broker_request *r)
+{
+    return broker_left_ms(r->broker, r->call.sent_us + r->call.holder.ttl_ms * 1000);
+}
+
+static void add_holder(struct text *body, const struct broker_request *r)
+{
+    const struct store_holder *holder = &r->call.holder;
+
+    json_text(body, "owner", holder->owner, holder->owner_len);
+    json_number(body, "token", holder->token);
+    json_number(body, "ttl_ms", holder_left_ms(r));
+    json_number(body, "held_ms", holder->held_ms);
+}
+
+/* ---- acquire ---- */
+
+static void acquire_told(void *arg, bool delivered)
+{
+    struct broker_request *r = arg;
+
+    if (delivered)
+        broker_request_free(r);
+    else
+        broker_request_undelivered(r);
+}
+
+static void acquire_held(struct open_call *open)
+{
+    struct broker_request *r = open->request;
+    const char *message = r->problem ? r->problem : pawl_error_text(PAWL_E_HELD);
+    char block[2560];
+    struct text body;
+
+    text_init(&body, block, sizeof(block), 16384);
+    text_str(&body, "{\"error\": \"held\"");
+    json_text(&body, "message", message, strlen(message));
+    json_text(&body, "name", r->name, r->name_len);
+    json_text(&body, "lease_id", r->lease_id.text, PAWL_LEASE_ID_LEN);
+    json_number(&body, "waited_ms", r->waited_ms);
+    json_number(&body, "waiters", r->call.ret_waiters);
+    json_key(&body, "holder");
+    if (r->call.holder.token > 0) {
+        text_str(&body, "{");
+        add_holder(&body, r);
+        text_str(&body, "}");
+    } else {
+        text_str(&body, "null"); /* free, but an earlier waiter's */
+    }
+    text_str(&body, "}");
+    (void)api_reply(open->api, open->route, open->exchange, 409, NULL, &body, NULL, NULL);
+    text_close(&body);
+    broker_request_free(r);
+    end(open);
+}
+
+static void add_lease(struct text *body, const struct broker_request *r)
+{
+    json_text(body, "lease_id", r->lease_id.text, PAWL_LEASE_ID_LEN);
+    json_number(body, "token", r->ret_token);
+    json_number(body, "ttl_ms", broker_left_ms(r->broker, r->lease_until_us));
+    json_text(body, "owner", r->call.holder.owner, r->call.holder.owner_len);
+}
+
+static void acquire_done(struct broker_request *r)
+{
+    struct open_call *open = r->arg;
+    char block[2560];
+    struct text body;
+    enum http_delivery delivery;
+
+    if (r->error == PAWL_E_HELD) {
+        acquire_held(open);
+        return;
+    }
+    if (r->error != PAWL_OK) {
+        refuse(open);
+        return;
+    }
+    begin_body(&body, block, sizeof(block), r);
+    add_lease(&body, r);
+    json_number(&body, "waited_ms", r->waited_ms);
+    text_str(&body, "}");
+    delivery = api_reply(open->api, open->route, open->exchange, 200, NULL, &body, acquire_told, r);
+    text_close(&body);
+    end(open);
+    if (delivery != HTTP_DELIVERY_PENDING)
+        acquire_told(r, delivery == HTTP_DELIVERED);
+}
+
+void api_acquire(struct api_call *call)
+{
+    const struct options *options = call->api->options;
+    struct broker_request *r;
+    char message[160];
+
+    if (!(call->params.seen & PARAM_BIT(LEASE_ID)))
+        lease_id_generate(&call->params.lease_id);
+    if (!ttl_fits(call))
+        return;
+    if (call->params.wait_ms > options->max_wait_ms) {
+        snprintf(message, sizeof(message), "wait_ms: must be from 0 to %lld ms", (long long)options->max_wait_ms);
+        (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
+        return;
+    }
+    r = begin(call, STORE_ACQUIRE, acquire_done);
+    if (!r)
+        return;
+    r->ttl_ms = call->params.ttl_ms;
+    r->wait_ms = call->params.wait_ms;
+    r->owner_len = call->params.owner_len;
+    memcpy(r->owner, call->params.owner, call->params.owner_len);
+    if (r->wait_ms > 0)
+        http_exchange_park(call->exchange);
+    broker_submit(r);
+}
+
+/* ---- renew, release, check ---- */
+
+static void renew_done(struct broker_request *r)
+{
+    struct open_call *open = r->arg;
+    char block[2560];
+    struct text body;
+
+    if (r->error != PAWL_OK) {
+        refuse(open);
+        return;
+    }
+    begin_body(&body, block, sizeof(block), r);
+    add_lease(&body, r);
+    finish(open, &body);
+}
+
+void api_renew(struct api_call *call)
+{
+    struct broker_request *r;
+
+    if (!need(call, PARAM_BIT(LEASE_ID), "lease_id: required") || !ttl_fits(call))
+        return;
+    r = begin(call, STORE_RENEW, renew_done);
+    if (!r)
+        return;
+    r->ttl_ms = call->params.ttl_ms;
+    broker_submit(r);
+}
+
+static void release_done(struct broker_request *r)
+{
+    struct open_call *open = r->arg;
+    char block[512];
+    struct text body;
+
+    if (r->error != PAWL_OK) {
+        refuse(open);
+        return;
+    }
+    begin_body(&body, block, sizeof(block), r);
+    json_bool(&body, "released", true);
+    json_number(&body, "token", r->ret_token);
+    finish(open, &body);
+}
+
+void api_release(struct api_call *call)
+{
+    struct broker_request *r;
+
+    if (!need(call, PARAM_BIT(LEASE_ID), "lease_id: required"))
+        return;
+    r = begin(call, STORE_RELEASE, release_done);
+    if (r)
+        broker_submit(r);
+}
+
+static void check_done(struct broker_request *r)
+{
+    struct open_call *open = r->arg;
+    char block[512];
+    struct text body;
+
+    if (r->error != PAWL_OK) {
+        refuse(open);
+        return;
+    }
+    begin_body(&body, block, sizeof(block), r);
+    json_number(&body, "token", r->token);
+    json_number(&body, "ttl_ms", broker_left_ms(r->broker, r->lease_until_us));
+    finish(open, &body);
+}
+
+void api_check(struct api_call *call)
+{
+    struct broker_request *r;
+
+    if (!need(call, PARAM_BIT(TOKEN), "token: required"))
+        return;
+    r = begin(call, STORE_CHECK, check_done);
+    if (!r)
+        return;
+    r->token = call->params.token;
+    broker_submit(r);
+}
+
+/* ---- break, inspect ---- */
+
+static void break_done(struct broker_request *r)
+{
+    struct open_call *open = r->arg;
+    const struct store_holder *holder = &r->call.holder;
+    char block[2560];
+    struct text body;
+
+    log_info(r->error == PAWL_OK ? "lock_broken" : "lock_not_broken", LOG_TEXT("name", r->name, r->name_len),
+             LOG_INT("token", r->error == PAWL_OK ? holder->token : 0), LOG_TEXT("owner", holder->owner, r->error == PAWL_OK ? holder->owner_len : 0),
+             LOG_STR("reason", open->reason), LOG_STR("peer", http_exchange_peer(open->exchange)), LOG_STR("outcome", pawl_error_wire(r->error)));
+    if (r->error != PAWL_OK) {
+        refuse(open);
+        return;
+    }
+    begin_body(&body, block, sizeof(block), r);
+    json_bool(&body, "broken", true);
+    json_key(&body, "holder");
+    text_str(&body, "{");
+    add_holder(&body, r);
+    text_str(&body, "}");
+    finish(open, &body);
+}
+
+void api_break(struct api_call *call)
+{
+    struct broker_request *r;
+    struct open_call *open;
+
+    if (!need(call, PARAM_BIT(REASON), "reason: required"))
+        return;
+    r = begin(call, STORE_BREAK, break_done);
+    if (!r)
+        return;
+    open = r->arg;
+    memcpy(open->reason, call->params.reason, call->params.reason_len + 1);
+    broker_submit(r);
+}
+
+static void inspect_done(struct broker_request *r)
+{
+    struct open_call *open = r->arg;
+    const struct store_call *answer = &r->call;
+    char block[2560];
+    struct text body;
+
+    if (r->error != PAWL_OK) {
+        refuse(open);
+        return;
+    }
+    begin_body(&body, block, sizeof(block), r);
+    json_bool(&body, "held", answer->holder.token > 0);
+    if (answer->holder.token > 0)
+        add_holder(&body, r);
+    json_number(&body, "waiters", answer->ret_waiters);
+    if (answer->ret_position > 0)
+        json_number(&body, "position", answer->ret_position);
+    if (answer->ret_recovering)
+        json_bool(&body, "recovering", true);
+    finish(open, &body);
+}
+
+void api_inspect(struct api_call *call)
+{
+    struct broker_request *r = begin(call, STORE_INSPECT, inspect_done);
+
+    if (r)
+        broker_submit(r);
+}
+
+/* ---- list ---- */
+
+static void add_lock(struct broker_request *r, const struct store_lock *lock)
+{
+    struct open_call *open = r->arg;
+    struct text *t = &open->locks;
+
+    if (t->len > 0)
+        text_str(t, ", ");
+    text_str(t, "{");
+    json_text(t, "name", lock->name, lock->name_len);
+    json_text(t, "owner", lock->owner, lock->owner_len);
+    json_number(t, "token", lock->token);
+    json_number(t, "ttl_ms", lock->ttl_ms);
+    json_number(t, "held_ms", lock->held_ms);
+    json_number(t, "waiters", lock->waiters);
+    text_str(t, "}");
+}
+
+static void list_done(struct broker_request *r)
+{
+    struct open_call *open = r->arg;
+    struct text body;
+
+    if (r->error != PAWL_OK) {
+        refuse(open);
+        return;
+    }
+    text_init(&body, NULL, 0, LIST_BYTES_MAX);
+    text_str(&body, "{\"locks\": [");
+    if (open->locks.failed)
+        body.failed = true;
+    else
+        text_add(&body, open->locks.at, open->locks.len);
+    text_str(&body, "]");
+    json_text(&body, "cursor", r->call.cursor, strcmp(r->call.cursor, "0") == 0 ? 0 : strlen(r->call.cursor));
+    if (r->call.ret_recovering)
+        json_bool(&body, "recovering", true);
+    finish(open, &body);
+}
+
+void api_list(struct api_call *call)
+{
+    struct broker_request *r = begin(call, STORE_LIST, list_done);
+    struct open_call *open;
+
+    if (!r)
+        return;
+    open = r->arg;
+    text_init(&open->locks, malloc(4096), 4096, LIST_BYTES_MAX);
+    open->locks.heap = open->locks.at != NULL;
+    open->locks.failed = open->locks.at == NULL;
+    r->on_lock = add_lock;
+    r->limit = call->params.limit;
+    r->prefix_len = call->params.prefix_len;
+    memcpy(r->prefix, call->params.prefix, call->params.prefix_len);
+    memcpy(r->call.cursor, call->params.cursor, sizeof(r->call.cursor));
+    broker_submit(r);
+}

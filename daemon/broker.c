@@ -1,0 +1,1039 @@
+/* The life of a request.
+ *
+ *                     submit
+ *                        │
+ *                        ▼   held, not free, recovering, or no store, and time left
+ *        ┌──────────► CALLING ──────────────────────────────► PARKED ◄─────┐
+ *        │               │ │                                   │ │ │       │
+ *        │ woken, lease  │ │ answered                          │ │ │ wait  │ store failed
+ *        │ of the holder │ ▼                                   │ │ ▼ over  │ with time left
+ *        │ over, store   │ ANSWERED ◄──── done ──────────── ENDING ────────┘ (never: ENDING answers)
+ *        │ attached      │    │ nobody could be told            │ │
+ *        └───────────────┼────┼──────────── PARKED ─────────────┘ │
+ *                        │    │                                   │ client gone
+ *            client gone ▼    ▼                                   ▼
+ *                     LEAVING ──── granted, or has a place ───► CLEANING ──► freed
+ *                                                                │    ▲
+ *                                                     store away ▼    │ attached
+ *                                                               OWED ─┘ (until the grant would be over)
+ *
+ *   state     a store call is in flight   the client waits   what ends it
+ *   CALLING   acquire (or the one call)   yes                the store's answer; client gone -> LEAVING
+ *   PARKED    none                        yes                a wake-up -> CALLING; wait over, drain -> ENDING; client gone -> CLEANING
+ *   ENDING    cancel                      yes                the store's answer -> ANSWERED; client gone -> CLEANING
+ *   ANSWERED  none                        told               free; undelivered, or an unknown outcome -> CLEANING
+ *   LEAVING   acquire (or the one call)   no                 the store's answer: a grant or a place -> CLEANING, else freed
+ *   CLEANING  cancel                      no                 the store's answer -> freed; store away -> OWED
+ *   OWED      none                        no                 attached, or a second later -> CLEANING; the grant's ttl is over -> freed
+ *
+ * Rules that keep grants safe:
+ *  - A lease is granted by the store's answer to an acquire and in no other way; a wake-up only makes the waiter ask again.
+ *  - Every request has one confirm number for all its tries. A cancel undoes a grant only under that number, so it can't touch a lease
+ *    that another call with the same lease id was told it holds.
+ *  - An answer `repeated` is never undone: an earlier call may have been told.
+ *  - A grant whose time is up before it can be told is given back, not told.
+ */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "daemon/broker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/lease_table.h"
+#include "daemon/log.h"
+
+enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED };
+
+#define SPARE_MAX      256
+#define OWED_MAX       20000
+#define OWED_RETRY_US  1000000
+#define SOON_US        250000 /* free, but an earlier waiter's turn: it may be dead; or the store failed: look again soon */
+#define TRIES_AT_ONCE  64     /* of waiters that all must ask again */
+#define TRIES_OPEN_MAX 256
+#define LIST_STEPS_MAX 200
+
+struct request_list {
+    struct broker_request *first, *last;
+    size_t count;
+};
+
+struct broker {
+    const struct clock *clock;
+    struct broker_config config;
+    struct broker_host host;
+    struct metrics *metrics;
+    struct store *store;
+    struct lease_table *leases;
+    struct wait_queue *waiters;
+    struct heap ends;
+    struct request_list again; /* parked ones that must ask again */
+    struct request_list owed;
+    struct broker_request *spare;
+    size_t spare_count, open;
+    int64_t tries_open;
+    uint64_t confirms;
+    unsigned jitter;
+    bool attached, draining;
+};
+
+static void call_done(struct store_call *call);
+static void try_again(struct broker_request *r);
+static void clean(struct broker_request *r);
+
+int64_t broker_now_us(const struct broker *b)
+{
+    return clock_now_us(b->clock);
+}
+
+int64_t broker_left_ms(const struct broker *b, int64_t until_us)
+{
+    int64_t left = until_us - broker_now_us(b);
+
+    return left > 0 ? left / 1000 : 0;
+}
+
+/* ---- lists and timers ---- */
+
+static void list_add(struct request_list *list, struct broker_request *r)
+{
+    if (r->listed)
+        return;
+    r->listed = true;
+    r->next = NULL;
+    r->previous = list->last;
+    if (list->last)
+        list->last->next = r;
+    else
+        list->first = r;
+    list->last = r;
+    list->count++;
+}
+
+static void list_remove(struct request_list *list, struct broker_request *r)
+{
+    if (!r->listed)
+        return;
+    if (r->previous)
+        r->previous->next = r->next;
+    else
+        list->first = r->next;
+    if (r->next)
+        r->next->previous = r->previous;
+    else
+        list->last = r->previous;
+    r->listed = false;
+    list->count--;
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void set_alarm(struct broker *b)
+{
+    int64_t at = earlier(heap_next_us(&b->ends), earlier(wait_queue_next_us(b->waiters), lease_table_next_us(b->leases)));
+
+    if (b->again.first && b->attached && b->tries_open < TRIES_OPEN_MAX)
+        at = 0;
+    b->host.alarm(b->host.arg, at);
+}
+
+static int64_t poll_us(struct broker *b)
+{
+    b->jitter = b->jitter * 1103515245u + 12345u;
+    return b->config.poll_ms * (900 + (int64_t)((b->jitter >> 16) % 200)); /* 0.9 to 1.1 of it */
+}
+
+static void look_at(struct broker *b, struct wait_line *line, int64_t at_us)
+{
+    if (wait_line_look_at(b->waiters, line, at_us) != 0)
+        log_error("out_of_memory", LOG_STR("what", "wait line"));
+}
+
+/* ---- making and freeing ---- */
+
+struct broker *broker_new(const struct clock *clock, const struct broker_config *config, const struct broker_host *host,
+                          struct metrics *metrics)
+{
+    struct broker *b = calloc(1, sizeof(*b));
+
+    if (!b)
+        return NULL;
+    b->clock = clock;
+    b->config = *config;
+    b->host = *host;
+    b->metrics = metrics;
+    b->leases = lease_table_new();
+    b->waiters = wait_queue_new();
+    b->jitter = (unsigned)clock_now_us(clock);
+    if (!b->leases || !b->waiters) {
+        broker_free(b);
+        return NULL;
+    }
+    return b;
+}
+
+void broker_set_store(struct broker *b, struct store *store)
+{
+    b->store = store;
+}
+
+static struct broker_request *request_of(struct waiter *waiter)
+{
+    return (struct broker_request *)((char *)waiter - offsetof(struct broker_request, waiter));
+}
+
+/* Another request of this node that waits with the same lease id. They share one place, so they stand side by side. */
+static struct broker_request *twin(const struct broker_request *r)
+{
+    struct waiter *sides[2] = {r->waiter.earlier, r->waiter.later};
+
+    for (int i = 0; i < 2; i++)
+        if (sides[i] && strcmp(sides[i]->id.text, r->lease_id.text) == 0)
+            return request_of(sides[i]);
+    return NULL;
+}
+
+static void leave_line(struct broker_request *r)
+{
+    if (twin(r))
+        r->place_is_shared = true;
+    wait_queue_remove(r->broker->waiters, &r->waiter);
+}
+
+static void let_go(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    leave_line(r);
+    heap_remove(&b->ends, &r->end);
+    list_remove(r->state == OWED ? &b->owed : &b->again, r);
+    b->open--;
+    if (b->spare_count >= SPARE_MAX) {
+        free(r);
+        return;
+    }
+    r->next = b->spare;
+    b->spare = r;
+    b->spare_count++;
+}
+
+void broker_free(struct broker *b)
+{
+    if (!b)
+        return;
+    while (b->owed.first)
+        let_go(b->owed.first);
+    while (b->spare) {
+        struct broker_request *next = b->spare->next;
+        free(b->spare);
+        b->spare = next;
+    }
+    lease_table_free(b->leases);
+    wait_queue_free(b->waiters);
+    heap_close(&b->ends);
+    free(b);
+}
+
+struct broker_request *broker_request_new(struct broker *b)
+{
+    struct broker_request *r = b->spare;
+
+    if (r) {
+        b->spare = r->next;
+        b->spare_count--;
+        memset(r, 0, sizeof(*r));
+    } else {
+        r = calloc(1, sizeof(*r));
+        if (!r)
+            return NULL;
+    }
+    r->broker = b;
+    b->open++;
+    return r;
+}
+
+/* ---- answering ---- */
+
+static void answer(struct broker_request *r, enum pawl_error error, const char *problem)
+{
+    struct broker *b = r->broker;
+
+    r->error = error;
+    r->problem = problem && problem[0] ? problem : NULL;
+    r->waited_ms = (broker_now_us(b) - r->submitted_us) / 1000;
+    r->state = ANSWERED;
+    leave_line(r);
+    heap_remove(&b->ends, &r->end);
+    list_remove(&b->again, r);
+    r->done(r);
+}
+
+void broker_request_free(struct broker_request *r)
+{
+    if (r->state == ANSWERED && (r->unsettled || r->queued))
+        clean(r);
+    else
+        let_go(r);
+}
+
+void broker_request_undelivered(struct broker_request *r)
+{
+    if (r->op == STORE_ACQUIRE && r->error == PAWL_OK && r->call.result == STORE_DONE)
+        r->unsettled = true;
+    broker_request_free(r);
+}
+
+/* ---- store calls ---- */
+
+static void submit_call(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    r->call.deadline_us = broker_now_us(b) + b->config.call_timeout_ms * 1000;
+    r->call.done = call_done;
+    r->call.arg = r;
+    store_submit(b->store, &r->call);
+}
+
+static void try_acquire(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    r->state = CALLING;
+    r->poked = false;
+    r->call.op = STORE_ACQUIRE;
+    if (r->call.confirm == 0)
+        r->call.confirm = ++b->confirms;
+    r->call.queue = r->wait_ms > 0 && !b->draining;
+    r->call.ticket = r->waiter.ticket;
+    r->call.max_waiters = b->config.max_waiters_per_lock;
+    b->tries_open += r->wait_ms > 0;
+    submit_call(r);
+}
+
+static void try_again(struct broker_request *r)
+{
+    if (r->state == CALLING) {
+        r->poked = true;
+        return;
+    }
+    if (r->state != PARKED)
+        return;
+    list_remove(&r->broker->again, r);
+    try_acquire(r);
+}
+
+static void submit_cancel(struct broker_request *r)
+{
+    r->call.op = STORE_CANCEL;
+    r->call.queue = r->queued && !r->place_is_shared && !twin(r);
+    submit_call(r);
+}
+
+/* The client is gone or has its answer: take back what nobody knows of. */
+static void clean(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    leave_line(r);
+    heap_remove(&b->ends, &r->end);
+    list_remove(&b->again, r);
+    if (r->call.op == STORE_ACQUIRE && r->call.result == STORE_DONE)
+        lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
+    r->state = CLEANING;
+    submit_cancel(r);
+}
+
+/* The store could not be asked to clean up: keep it until the store is back, or the grant is over by itself. */
+static void owe(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    if (b->owed.count >= OWED_MAX) {
+        log_warn("undo_dropped", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text));
+        let_go(b->owed.first);
+    }
+    r->state = OWED;
+    list_add(&b->owed, r);
+    if (heap_set(&b->ends, &r->end, broker_now_us(b) + OWED_RETRY_US) != 0)
+        log_error("out_of_memory", LOG_STR("what", "undo")); /* the next attach will do it */
+    set_alarm(b);
+}
+
+static void settle(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    int64_t over_us = r->submitted_us + (r->ttl_ms + r->wait_ms + 2 * b->config.call_timeout_ms) * 1000;
+
+    heap_remove(&b->ends, &r->end);
+    if (over_us < broker_now_us(b)) {
+        let_go(r);
+        return;
+    }
+    list_remove(&b->owed, r);
+    if (!b->attached) {
+        owe(r);
+        return;
+    }
+    r->state = CLEANING;
+    submit_cancel(r);
+}
+
+static void settle_all(struct broker *b)
+{
+    struct broker_request *next;
+
+    for (struct broker_request *r = b->owed.first; r; r = next) {
+        next = r->next;
+        settle(r);
+    }
+}
+
+static void wake_local(struct broker *b, const struct lease_id *id, const char *name, size_t name_len)
+{
+    struct wait_line *line = id->text[0] ? wait_queue_line(b->waiters, name, name_len) : NULL;
+    struct waiter *waiter = line ? wait_line_find(line, id, NULL) : NULL;
+
+    if (waiter)
+        try_again(request_of(waiter));
+}
+
+/* ---- acquire ---- */
+
+static int64_t end_us(const struct broker_request *r)
+{
+    return r->submitted_us + r->wait_ms * 1000;
+}
+
+static void remember_lease(struct broker_request *r)
+{
+    const struct store_call *call = &r->call;
+    struct lease lease = {.id = r->lease_id,
+                          .token = call->ret_token,
+                          .deadline_us = r->lease_until_us,
+                          .granted_ms = call->ret_granted_ms,
+                          .granted_us = broker_now_us(r->broker),
+                          .name = r->name,
+                          .name_len = r->name_len,
+                          .owner = call->holder.owner,
+                          .owner_len = call->holder.owner_len};
+
+    if (lease_table_put(r->broker->leases, &lease) != 0)
+        log_error("out_of_memory", LOG_STR("what", "lease table"));
+    set_alarm(r->broker);
+}
+
+/* The others of this line look again when the lease that was just granted would end. */
+static void next_look(struct broker *b, const struct broker_request *r)
+{
+    struct wait_line *line = wait_queue_line(b->waiters, r->name, r->name_len);
+
+    if (line)
+        look_at(b, line, earlier(broker_now_us(b) + poll_us(b), r->lease_until_us + 1000));
+}
+
+static void granted(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    bool fresh = r->call.result == STORE_DONE;
+
+    r->queued = false;
+    r->unsettled = false;
+    r->ret_token = r->call.ret_token;
+    r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+    if (broker_left_ms(b, r->lease_until_us) < 1) {
+        r->unsettled = fresh;
+        answer(r, PAWL_E_STORE_UNAVAILABLE, "the grant came too late to be of use and is given back");
+        return;
+    }
+    metrics_add(b->metrics, fresh ? METRIC_GRANTS : METRIC_REGRANTS, 1);
+    remember_lease(r);
+    if (twin(r))
+        try_again(twin(r)); /* will be told the same */
+    leave_line(r);
+    next_look(b, r);
+    log_debug("granted", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token), LOG_ID("lease", r->lease_id.text),
+              LOG_TEXT("owner", r->owner, r->owner_len));
+    answer(r, PAWL_OK, NULL);
+}
+
+/* Why an acquire that did not get the lock got none. */
+static void refuse(struct broker_request *r, enum store_result result, const char *problem)
+{
+    struct broker *b = r->broker;
+
+    switch (result) {
+    case STORE_HELD:
+    case STORE_TURN:
+    case STORE_DONE: /* the cancel at the end of a wait */
+        metrics_add(b->metrics, METRIC_REFUSALS, 1);
+        answer(r, PAWL_E_HELD, r->wait_ms > 0 ? "the wait is over and the lock was not free" : NULL);
+        return;
+    case STORE_FULL:
+        answer(r, PAWL_E_TOO_MANY_WAITERS, problem);
+        return;
+    case STORE_RECOVERING:
+        answer(r, PAWL_E_RECOVERING, NULL);
+        return;
+    case STORE_UNKNOWN:
+        metrics_add(b->metrics, METRIC_UNKNOWN, 1);
+        answer(r, PAWL_E_STORE_UNAVAILABLE, "the outcome is not known: repeat the call with this lease_id, or release it");
+        return;
+    default:
+        metrics_add(b->metrics, METRIC_STORE_ERRORS, 1);
+        answer(r, PAWL_E_STORE_UNAVAILABLE, problem);
+    }
+}
+
+static void end_wait(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    list_remove(&b->again, r);
+    heap_remove(&b->ends, &r->end);
+    if (!r->queued && !r->unsettled) {
+        if (b->draining)
+            answer(r, PAWL_E_DRAINING, NULL);
+        else
+            refuse(r, r->call.result, r->call.problem);
+        return;
+    }
+    r->state = ENDING;
+    submit_cancel(r);
+}
+
+/* When this line should look again, after an answer that told it how things stand. */
+static void look_again(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    int64_t now = broker_now_us(b), at = now + poll_us(b);
+
+    if (!r->waiter.line)
+        return;
+    if (r->call.result == STORE_HELD)
+        at = earlier(at, r->call.sent_us + r->call.holder.ttl_ms * 1000 + 1000);
+    else if (r->call.result != STORE_RECOVERING)
+        at = now + SOON_US;
+    if (at < now + 1000) /* as good as over: not in this very millisecond again */
+        at = now + 1000;
+    look_at(b, r->waiter.line, at);
+}
+
+static void park(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    r->state = PARKED;
+    if (b->draining || broker_now_us(b) >= end_us(r)) {
+        end_wait(r);
+        return;
+    }
+    if (r->poked && b->attached) {
+        try_acquire(r);
+        return;
+    }
+    look_again(r);
+    set_alarm(b);
+}
+
+static void acquire_answered(struct broker_request *r)
+{
+    struct store_call *call = &r->call;
+    struct broker *b = r->broker;
+
+    b->tries_open -= r->wait_ms > 0;
+    if (call->result == STORE_DONE || call->result == STORE_REPEATED) {
+        granted(r);
+        return;
+    }
+    if (call->result == STORE_UNKNOWN) {
+        r->unsettled = true;
+        r->queued = r->queued || call->queue;
+    } else if (call->result == STORE_HELD || call->result == STORE_TURN || call->result == STORE_RECOVERING) {
+        r->unsettled = false; /* the answer to a later run settles the earlier ones */
+        r->queued = call->ret_ticket > 0;
+        if (call->result == STORE_HELD)
+            lease_table_see(b->leases, r->name, r->name_len, call->holder.token);
+        if (r->queued)
+            wait_queue_set_ticket(&r->waiter, call->ret_ticket);
+    }
+    if (r->wait_ms > 0 && call->result != STORE_FULL)
+        park(r);
+    else
+        refuse(r, call->result, call->result == STORE_FULL ? "this lock has as many waiters as it may have" : call->problem);
+}
+
+/* ---- the other calls ---- */
+
+static void renew_answered(struct broker_request *r)
+{
+    r->ret_token = r->call.ret_token;
+    r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+    if (broker_left_ms(r->broker, r->lease_until_us) < 1) {
+        answer(r, PAWL_E_STORE_UNAVAILABLE, "the answer came too late: the lease may be over");
+        return;
+    }
+    remember_lease(r);
+    metrics_add(r->broker->metrics, METRIC_RENEWALS, 1);
+    answer(r, PAWL_OK, NULL);
+}
+
+static void release_answered(struct broker_request *r)
+{
+    r->ret_token = r->call.ret_token;
+    metrics_add(r->broker->metrics, METRIC_RELEASES, 1);
+    wake_local(r->broker, &r->call.ret_woken, r->name, r->name_len);
+    answer(r, PAWL_OK, NULL);
+}
+
+static void list_answered(struct broker_request *r)
+{
+    if (strcmp(r->call.cursor, "0") != 0 && r->found < r->limit && ++r->steps < LIST_STEPS_MAX) {
+        submit_call(r);
+        return;
+    }
+    answer(r, PAWL_OK, NULL);
+}
+
+static void plain_answered(struct broker_request *r)
+{
+    switch (r->op) {
+    case STORE_RENEW:
+        renew_answered(r);
+        return;
+    case STORE_RELEASE:
+        release_answered(r);
+        return;
+    case STORE_LIST:
+        list_answered(r);
+        return;
+    case STORE_BREAK:
+        metrics_add(r->broker->metrics, METRIC_BREAKS, 1);
+        lease_table_see(r->broker->leases, r->name, r->name_len, r->call.holder.token + 1);
+        wake_local(r->broker, &r->call.ret_woken, r->name, r->name_len);
+        answer(r, PAWL_OK, NULL);
+        return;
+    case STORE_CHECK:
+        r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+        answer(r, PAWL_OK, NULL);
+        return;
+    default:
+        answer(r, PAWL_OK, NULL);
+    }
+}
+
+static void call_refused(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    switch (r->call.result) {
+    case STORE_LOST:
+        if (r->op == STORE_BREAK) {
+            answer(r, PAWL_E_NOT_HELD, NULL);
+            return;
+        }
+        if (r->op == STORE_RENEW)
+            lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
+        metrics_add(b->metrics, METRIC_LOST, 1);
+        answer(r, PAWL_E_LEASE_LOST, NULL);
+        return;
+    case STORE_RECOVERING:
+        answer(r, PAWL_E_RECOVERING, NULL);
+        return;
+    case STORE_UNKNOWN:
+        metrics_add(b->metrics, METRIC_UNKNOWN, 1);
+        answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
+        return;
+    default:
+        metrics_add(b->metrics, METRIC_STORE_ERRORS, 1);
+        answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
+    }
+}
+
+/* ---- every answer of the store comes in here ---- */
+
+/* The client left while the store was busy. */
+static void left_answered(struct broker_request *r)
+{
+    const struct store_call *call = &r->call;
+
+    if (r->op != STORE_ACQUIRE) {
+        if (r->op == STORE_RELEASE || r->op == STORE_BREAK)
+            wake_local(r->broker, &call->ret_woken, r->name, r->name_len);
+        let_go(r);
+        return;
+    }
+    r->broker->tries_open -= r->wait_ms > 0;
+    if (call->result == STORE_DONE || call->result == STORE_UNKNOWN)
+        r->unsettled = true;
+    if (call->result == STORE_UNKNOWN && call->queue)
+        r->queued = true;
+    if (call->result == STORE_HELD || call->result == STORE_TURN || call->result == STORE_RECOVERING)
+        r->queued = call->ret_ticket > 0;
+    if (call->result == STORE_DONE || call->result == STORE_REPEATED)
+        r->queued = false;
+    if (r->unsettled || r->queued)
+        clean(r);
+    else
+        let_go(r);
+}
+
+static void cleaned(struct broker_request *r)
+{
+    const struct store_call *call = &r->call;
+    struct broker *b = r->broker;
+
+    if (call->result != STORE_DONE) {
+        owe(r);
+        return;
+    }
+    if (call->ret_undone)
+        metrics_add(b->metrics, METRIC_UNDONE, 1);
+    wake_local(b, &call->ret_woken, r->name, r->name_len);
+    let_go(r);
+}
+
+static void ended(struct broker_request *r)
+{
+    struct store_call *call = &r->call;
+    struct broker *b = r->broker;
+
+    if (call->result == STORE_DONE) {
+        r->queued = r->unsettled = false;
+        wake_local(b, &call->ret_woken, r->name, r->name_len);
+    }
+    if (b->draining) {
+        answer(r, PAWL_E_DRAINING, NULL);
+        return;
+    }
+    if (call->result == STORE_DONE) {
+        struct store_status status;
+        store_get_status(b->store, &status);
+        refuse(r, status.window_open ? STORE_RECOVERING : STORE_DONE, NULL);
+        return;
+    }
+    refuse(r, STORE_UNAVAILABLE, call->problem);
+}
+
+static void call_done(struct store_call *call)
+{
+    struct broker_request *r = call->arg;
+    struct broker *b = r->broker;
+
+    switch (r->state) {
+    case CALLING:
+        if (r->op == STORE_ACQUIRE)
+            acquire_answered(r);
+        else if (call->result == STORE_DONE)
+            plain_answered(r);
+        else
+            call_refused(r);
+        break;
+    case ENDING:
+        ended(r);
+        break;
+    case LEAVING:
+        left_answered(r);
+        break;
+    default:
+        cleaned(r);
+        break;
+    }
+    if (b->again.first)
+        set_alarm(b);
+}
+
+static void pass_lock(struct store_call *call, const struct store_lock *lock)
+{
+    struct broker_request *r = call->arg;
+    struct store_lock shown = *lock;
+
+    if (r->state != CALLING)
+        return;
+    r->found++;
+    shown.ttl_ms = broker_left_ms(r->broker, call->sent_us + lock->ttl_ms * 1000);
+    r->on_lock(r, &shown);
+}
+
+/* ---- submit, abandon ---- */
+
+/* Refusals that need no store come by the same way as all answers: later, as a failed call. */
+static void submit_refused(struct broker_request *r);
+
+static void fill_call(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    struct store_call *call = &r->call;
+
+    call->op = r->op;
+    call->name = r->name;
+    call->name_len = r->name_len;
+    call->lease_id = r->lease_id;
+    call->owner = r->owner;
+    call->owner_len = r->owner_len;
+    call->ttl_ms = r->ttl_ms;
+    call->token = r->token;
+    call->prefix = r->prefix;
+    call->prefix_len = r->prefix_len;
+    call->on_lock = pass_lock;
+    if (r->op == STORE_RENEW || r->op == STORE_RELEASE) {
+        const struct lease *known = lease_table_find(b->leases, r->name, r->name_len, &r->lease_id, broker_now_us(b));
+        call->token = known ? known->token : 0;
+        call->granted_ms = known ? known->granted_ms : 0;
+        call->confirm = ++b->confirms;
+        if (known && known->owner_len <= PAWL_OWNER_MAX) {
+            memcpy(r->owner, known->owner, known->owner_len);
+            r->owner_len = call->owner_len = known->owner_len;
+        }
+        if (known && r->op == STORE_RELEASE)
+            metrics_observe(b->metrics, HISTOGRAM_HOLD, broker_now_us(b) - known->granted_us);
+    }
+    if (r->op == STORE_RELEASE)
+        lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
+}
+
+static bool start_wait(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    r->waiter.id = r->lease_id;
+    if (wait_queue_count(b->waiters) >= (size_t)b->config.max_waiters)
+        return false;
+    if (heap_set(&b->ends, &r->end, end_us(r)) != 0)
+        return false;
+    if (wait_queue_add(b->waiters, &r->waiter, r->name, r->name_len) != 0) {
+        heap_remove(&b->ends, &r->end);
+        return false;
+    }
+    return true;
+}
+
+void broker_submit(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    r->submitted_us = broker_now_us(b);
+    fill_call(r);
+    if (r->op != STORE_ACQUIRE) {
+        r->state = CALLING;
+        submit_call(r);
+    } else if (b->draining || (r->wait_ms > 0 && !start_wait(r))) {
+        submit_refused(r);
+    } else {
+        try_acquire(r);
+        set_alarm(b);
+    }
+}
+
+/* Goes to the end of the loop turn by way of the heap of ends: `done` must not be called from inside submit. */
+static void submit_refused(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    r->state = PARKED;
+    r->call.result = STORE_FULL;
+    r->call.problem = "this node has as many waiters as it may have";
+    r->wait_ms = 0;
+    if (heap_set(&b->ends, &r->end, r->submitted_us) != 0)
+        log_error("out_of_memory", LOG_STR("what", "request"));
+    set_alarm(b);
+}
+
+void broker_request_abandon(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    r->done = NULL;
+    r->on_lock = NULL;
+    switch (r->state) {
+    case CALLING:
+        leave_line(r);
+        heap_remove(&b->ends, &r->end);
+        r->state = LEAVING;
+        break;
+    case ENDING:
+        r->state = CLEANING;
+        break;
+    default:
+        if (r->queued || r->unsettled)
+            clean(r);
+        else
+            let_go(r);
+        break;
+    }
+}
+
+/* ---- time ---- */
+
+static void end_waits(struct broker *b, int64_t now)
+{
+    while (heap_next_us(&b->ends) <= now) {
+        struct broker_request *r = (struct broker_request *)((char *)heap_first(&b->ends) - offsetof(struct broker_request, end));
+
+        heap_remove(&b->ends, &r->end);
+        if (r->state == PARKED)
+            end_wait(r);
+        else if (r->state == OWED)
+            settle(r);
+        /* CALLING: its answer, which comes within the call's deadline, finds the wait over */
+    }
+}
+
+static void look_at_lines(struct broker *b, int64_t now)
+{
+    struct wait_line *line;
+
+    while ((line = wait_queue_due(b->waiters, now)) != NULL) {
+        struct broker_request *r = request_of(wait_line_first(line));
+
+        look_at(b, line, now + poll_us(b));
+        if (b->attached && r->state == PARKED)
+            list_add(&b->again, r);
+    }
+}
+
+static void ask_again(struct broker *b)
+{
+    for (int i = 0; i < TRIES_AT_ONCE && b->again.first && b->attached && b->tries_open < TRIES_OPEN_MAX; i++)
+        try_again(b->again.first);
+}
+
+void broker_tick(struct broker *b)
+{
+    int64_t now = broker_now_us(b);
+
+    end_waits(b, now);
+    look_at_lines(b, now);
+    ask_again(b);
+    (void)lease_table_expire(b->leases, now, 1000);
+    set_alarm(b);
+}
+
+/* ---- what the store tells ---- */
+
+static void mark_again(struct waiter *waiter, void *arg)
+{
+    struct broker_request *r = request_of(waiter);
+
+    if (r->state == PARKED)
+        list_add(&((struct broker *)arg)->again, r);
+    else if (r->state == CALLING)
+        r->poked = true;
+}
+
+static void mark_first(struct waiter *waiter, void *arg)
+{
+    if (wait_line_first(waiter->line) == waiter)
+        mark_again(waiter, arg);
+}
+
+static void on_attached(void *arg, bool new_life, bool window_open)
+{
+    struct broker *b = arg;
+
+    (void)new_life;
+    (void)window_open;
+    b->attached = true;
+    settle_all(b);
+    wait_queue_each(b->waiters, mark_again, b);
+    set_alarm(b);
+}
+
+static void on_detached(void *arg)
+{
+    ((struct broker *)arg)->attached = false;
+}
+
+static void on_look(void *arg)
+{
+    struct broker *b = arg;
+
+    wait_queue_each(b->waiters, mark_first, b);
+    set_alarm(b);
+}
+
+static void on_answered(void *arg, int64_t us)
+{
+    metrics_observe(((struct broker *)arg)->metrics, HISTOGRAM_STORE_RTT, us);
+}
+
+/* A message for a waiter that is not here: its place is nobody's. */
+static void drop_place(struct broker *b, const struct lease_id *id, const char *name, size_t name_len)
+{
+    struct broker_request *r = broker_request_new(b);
+
+    if (!r)
+        return;
+    r->op = STORE_ACQUIRE;
+    memcpy(r->name, name, name_len);
+    r->name_len = name_len;
+    r->lease_id = *id;
+    r->submitted_us = broker_now_us(b);
+    r->queued = true;
+    r->call.name = r->name;
+    r->call.name_len = name_len;
+    r->call.lease_id = *id;
+    r->state = CLEANING;
+    submit_cancel(r);
+}
+
+static void on_wake(void *arg, const struct lease_id *id, const char *name, size_t name_len)
+{
+    struct broker *b = arg;
+    struct wait_line *line = wait_queue_line(b->waiters, name, name_len);
+
+    if (name_len > PAWL_NAME_MAX)
+        return;
+    if (line && wait_line_find(line, id, NULL))
+        wake_local(b, id, name, name_len);
+    else
+        drop_place(b, id, name, name_len);
+}
+
+static void on_forget(void *arg, const struct lease_id *id, const char *name, size_t name_len)
+{
+    lease_table_drop(((struct broker *)arg)->leases, name, name_len, id);
+}
+
+struct store_events broker_store_events(struct broker *b)
+{
+    return (struct store_events){.arg = b,
+                                 .attached = on_attached,
+                                 .detached = on_detached,
+                                 .window_closed = on_look,
+                                 .missed = on_look,
+                                 .answered = on_answered,
+                                 .wake = on_wake,
+                                 .forget = on_forget};
+}
+
+/* ---- drain, numbers ---- */
+
+void broker_drain(struct broker *b)
+{
+    b->draining = true;
+    wait_queue_each(b->waiters, mark_again, b);
+    while (b->again.first)
+        end_wait(b->again.first); /* those with a try in flight find the drain when it is answered */
+    set_alarm(b);
+}
+
+bool broker_is_idle(const struct broker *b)
+{
+    return b->open == 0;
+}
+
+size_t broker_leases(const struct broker *b)
+{
+    return lease_table_count(b->leases);
+}
+
+size_t broker_waiters(const struct broker *b)
+{
+    return wait_queue_count(b->waiters);
+}

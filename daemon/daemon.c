@@ -1,0 +1,345 @@
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "daemon/daemon.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <event2/event.h>
+
+#include "daemon/api.h"
+#include "daemon/broker.h"
+#include "daemon/dev_redis.h"
+#include "daemon/http_front.h"
+#include "daemon/log.h"
+#include "daemon/metrics.h"
+#include "daemon/redis_store.h"
+#include "daemon/redis_url.h"
+#include "daemon/router.h"
+
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "unknown"
+#endif
+
+#define POLL_MS          5000    /* a line of waiters looks this often though nothing told it to */
+#define STUCK_MS         30000   /* output that does not move */
+#define SPARE_FDS        64      /* beside client connections */
+#define LAST_REPLIES_US  2000000 /* at the end of a drain, for what is in progress */
+#define DRAIN_LOOK_US    20000
+
+enum phase { RUNNING, DRAINING, CLOSING, OVER };
+
+struct daemon {
+    const struct options *options;
+    struct event_base *base;
+    struct event *term, *interrupt, *child, *alarm, *drain_tick;
+    int64_t alarm_us;
+    struct dev_redis dev_redis;
+    struct metrics metrics;
+    struct broker *broker;
+    struct redis_store *store;
+    struct http_front *front;
+    struct http_service service;
+    struct api api;
+    enum phase phase;
+    int64_t phase_ends_us;
+    bool connections_gone;
+    int exit_code;
+    char *problem;
+    size_t problem_cap;
+};
+
+static int fail(struct daemon *d, const char *what)
+{
+    if (what != d->problem)
+        snprintf(d->problem, d->problem_cap, "%s", what);
+    return -1;
+}
+
+static int64_t now_us(void)
+{
+    return clock_now_us(&clock_boottime);
+}
+
+static void add_timer(struct event *event, int64_t wait_us)
+{
+    struct timeval tv = {.tv_sec = (time_t)(wait_us / 1000000), .tv_usec = (suseconds_t)(wait_us % 1000000)};
+
+    (void)evtimer_add(event, &tv);
+}
+
+/* ---- the broker's clock ---- */
+
+static void on_alarm(evutil_socket_t fd, short events, void *arg)
+{
+    struct daemon *d = arg;
+
+    (void)fd;
+    (void)events;
+    d->alarm_us = INT64_MAX;
+    broker_tick(d->broker);
+}
+
+/* An alarm that is set already and comes earlier is left alone: the tick it causes finds nothing due and sets the next. */
+static void set_alarm(void *arg, int64_t at_us)
+{
+    struct daemon *d = arg;
+    int64_t now;
+
+    if (at_us >= d->alarm_us)
+        return;
+    now = now_us();
+    d->alarm_us = at_us;
+    add_timer(d->alarm, at_us > now ? at_us - now : 0);
+}
+
+/* ---- drain ---- */
+
+static void finish(struct daemon *d)
+{
+    d->phase = OVER;
+    (void)event_base_loopbreak(d->base);
+}
+
+static void on_connections_gone(void *arg)
+{
+    ((struct daemon *)arg)->connections_gone = true;
+}
+
+static void begin_closing(struct daemon *d)
+{
+    d->phase = CLOSING;
+    d->phase_ends_us = now_us() + LAST_REPLIES_US;
+    http_front_drain(d->front, on_connections_gone, d);
+}
+
+static void on_drain_tick(evutil_socket_t fd, short events, void *arg)
+{
+    struct daemon *d = arg;
+    bool late = now_us() >= d->phase_ends_us;
+
+    (void)fd;
+    (void)events;
+    if (d->phase == DRAINING && (late || broker_leases(d->broker) == 0 || http_front_counts(d->front).connections == 0))
+        begin_closing(d);
+    else if (d->phase == CLOSING && (late || (d->connections_gone && broker_is_idle(d->broker))))
+        finish(d);
+    if (d->phase != OVER)
+        add_timer(d->drain_tick, DRAIN_LOOK_US);
+}
+
+static void on_stop_signal(evutil_socket_t number, short events, void *arg)
+{
+    struct daemon *d = arg;
+
+    (void)events;
+    if (d->phase != RUNNING) {
+        log_warn("stopping_at_once", LOG_INT("signal", number));
+        finish(d);
+        return;
+    }
+    log_info("draining", LOG_INT("signal", number), LOG_INT("leases", broker_leases(d->broker)), LOG_INT("waiters", broker_waiters(d->broker)));
+    d->phase = DRAINING;
+    d->api.draining = true;
+    d->phase_ends_us = now_us() + d->options->drain_timeout_ms * 1000;
+    http_front_stop_accepting(d->front);
+    broker_drain(d->broker);
+    add_timer(d->drain_tick, 0);
+}
+
+/* The private Redis ended though nobody asked it to: without it, --dev has nothing to stand on. */
+static void on_child(evutil_socket_t number, short events, void *arg)
+{
+    struct daemon *d = arg;
+    int status;
+
+    (void)number;
+    (void)events;
+    if (d->dev_redis.pid <= 0 || waitpid(d->dev_redis.pid, &status, WNOHANG) != d->dev_redis.pid)
+        return;
+    d->dev_redis.pid = 0;
+    d->exit_code = 1;
+    (void)fail(d, "the private redis-server ended unexpectedly");
+    finish(d);
+}
+
+/* ---- start ---- */
+
+static void raise_fd_limit(const struct options *options)
+{
+    struct rlimit limit;
+    rlim_t want = (rlim_t)options->max_connections + SPARE_FDS;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want)
+        return;
+    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= want ? want : limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < want)
+        log_warn("few_descriptors", LOG_INT("limit", limit.rlim_cur), LOG_INT("wanted", want));
+}
+
+static int start_events(struct daemon *d)
+{
+    d->base = event_base_new();
+    if (!d->base)
+        return fail(d, "the event loop cannot be made");
+    d->term = evsignal_new(d->base, SIGTERM, on_stop_signal, d);
+    d->interrupt = evsignal_new(d->base, SIGINT, on_stop_signal, d);
+    d->child = evsignal_new(d->base, SIGCHLD, on_child, d);
+    d->alarm = evtimer_new(d->base, on_alarm, d);
+    d->drain_tick = evtimer_new(d->base, on_drain_tick, d);
+    if (!d->term || !d->interrupt || !d->child || !d->alarm || !d->drain_tick)
+        return fail(d, "out of memory");
+    if (evsignal_add(d->term, NULL) != 0 || evsignal_add(d->interrupt, NULL) != 0 || evsignal_add(d->child, NULL) != 0)
+        return fail(d, "signals cannot be caught");
+    return 0;
+}
+
+static int read_url(struct daemon *d, struct redis_url *url)
+{
+    if (!d->options->dev)
+        return redis_url_parse(d->options->redis, url, d->problem, d->problem_cap);
+    if (dev_redis_start(&d->dev_redis, d->problem, d->problem_cap) != 0)
+        return -1;
+    memset(url, 0, sizeof(*url));
+    snprintf(url->unix_path, sizeof(url->unix_path), "%s", d->dev_redis.socket);
+    return 0;
+}
+
+/* The window must be long enough for every node to come back in it. The default grows with the timeout; a value that was asked for does not. */
+static int window_ms(struct daemon *d, int64_t *ret_ms)
+{
+    const struct options *o = d->options;
+    int64_t least = redis_store_min_window_ms(o->store_timeout_ms);
+
+    *ret_ms = o->recovery_window_ms;
+    if (o->dev && !o->recovery_window_given)
+        *ret_ms = 0;
+    if (*ret_ms == 0 || *ret_ms >= least)
+        return 0;
+    if (!o->recovery_window_given) {
+        *ret_ms = least;
+        return 0;
+    }
+    snprintf(d->problem, d->problem_cap, "--recovery-window is too short for --store-timeout %" PRId64 "ms: at least %" PRId64 "ms (or 0 for none)",
+             o->store_timeout_ms, least);
+    return -1;
+}
+
+static int start_store(struct daemon *d)
+{
+    const struct options *o = d->options;
+    struct broker_config broker_config = {.call_timeout_ms = o->store_timeout_ms,
+                                          .max_waiters = o->max_waiters,
+                                          .max_waiters_per_lock = o->max_waiters_per_lock,
+                                          .poll_ms = POLL_MS};
+    struct broker_host host = {.arg = d, .alarm = set_alarm};
+    struct redis_store_config store_config = {.key_prefix = o->key_prefix, .timeout_ms = o->store_timeout_ms, .allow_eviction = o->allow_eviction};
+    struct store_events events;
+
+    if (window_ms(d, &store_config.window_ms) != 0 || read_url(d, &store_config.url) != 0)
+        return -1;
+    if (metrics_init(&d->metrics, route_names(), route_count + 1) != 0)
+        return fail(d, "out of memory");
+    d->broker = broker_new(&clock_boottime, &broker_config, &host, &d->metrics);
+    if (!d->broker)
+        return fail(d, "out of memory");
+    events = broker_store_events(d->broker);
+    d->store = redis_store_new(d->base, &clock_boottime, &store_config, &events);
+    if (!d->store)
+        return fail(d, "out of memory");
+    broker_set_store(d->broker, redis_store_seam(d->store));
+    return 0;
+}
+
+static int start_front(struct daemon *d)
+{
+    const struct options *o = d->options;
+    struct http_front_config config = {.max_connections = (size_t)o->max_connections,
+                                       .head_timeout_ms = o->request_timeout_ms,
+                                       .body_timeout_ms = o->body_timeout_ms,
+                                       .idle_timeout_ms = o->idle_timeout_ms,
+                                       .stuck_timeout_ms = STUCK_MS};
+
+    d->service = (struct http_service){.ctx = &d->api, .handle = router_handle, .gone = router_gone};
+    d->front = http_front_new(d->base, &config, &d->service);
+    if (!d->front)
+        return fail(d, "out of memory");
+    for (size_t i = 0; i < o->listen_count; i++)
+        if (http_front_listen(d->front, o->listen[i], d->problem, d->problem_cap) != 0)
+            return -1;
+    d->api = (struct api){.options = o,
+                          .broker = d->broker,
+                          .store = redis_store_seam(d->store),
+                          .metrics = &d->metrics,
+                          .front = d->front,
+                          .node = redis_store_node(d->store),
+                          .started_us = now_us()};
+    return 0;
+}
+
+static void announce(struct daemon *d)
+{
+    const char *address;
+
+    log_info("started", LOG_STR("version", PACKAGE_VERSION), LOG_STR("node", d->api.node), LOG_STR("dev_redis", d->dev_redis.socket));
+    for (size_t i = 0; (address = http_front_address(d->front, i)) != NULL; i++)
+        log_info("listening", LOG_STR("address", address));
+}
+
+/* ---- stop, in the opposite order ---- */
+
+static void free_event(struct event *event)
+{
+    if (event)
+        event_free(event);
+}
+
+static void stop(struct daemon *d)
+{
+    http_front_free(d->front);
+    if (d->store) {
+        redis_store_stop(d->store);
+        for (int i = 0; i < 4; i++) /* the last answers to calls, and cancelled look-ups */
+            (void)event_base_loop(d->base, EVLOOP_NONBLOCK);
+        redis_store_free(d->store);
+    }
+    broker_free(d->broker);
+    metrics_close(&d->metrics);
+    free_event(d->term);
+    free_event(d->interrupt);
+    free_event(d->child);
+    free_event(d->alarm);
+    free_event(d->drain_tick);
+    if (d->base)
+        event_base_free(d->base);
+    dev_redis_stop(&d->dev_redis);
+    libevent_global_shutdown();
+}
+
+int daemon_run(const struct options *options, char *problem, size_t cap)
+{
+    struct daemon d = {.options = options, .alarm_us = INT64_MAX, .problem = problem, .problem_cap = cap};
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    raise_fd_limit(options);
+    if (start_events(&d) != 0 || start_store(&d) != 0 || start_front(&d) != 0) {
+        stop(&d);
+        return 1;
+    }
+    announce(&d);
+    if (event_base_dispatch(d.base) < 0) {
+        (void)fail(&d, "the event loop failed");
+        d.exit_code = 1;
+    }
+    log_info("stopped", LOG_INT("exit_code", d.exit_code));
+    stop(&d);
+    return d.exit_code;
+}

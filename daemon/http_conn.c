@@ -1,0 +1,1087 @@
+/* One connection, one request at a time. A state is membership of a list, and move() alone changes it:
+ *
+ *             first byte        head complete
+ *      IDLE ─────────────► HEAD ─────────────► BODY          too slow, or refused by the reader ─► refuse()
+ *       ▲ │                 │                   │
+ *       │ └──── complete ───┴───────────────────┘
+ *       │                   ▼
+ *       │  http_reply     BUSY ── park ──► PARKED            the exchange is open in these two
+ *       └───────────────────┴────────────────┤
+ *                                            └── EOF ──► gone(), refuse()
+ *
+ *      no request may follow: FLUSH (output is left) ──► LINGER (our side is shut; theirs is read and dropped, and acknowledgements are awaited) ──► DEAD
+ *      an error of the descriptor, from any state: ──► DEAD
+ *
+ * Lists are in order of entry, so the front of each is the next to run out of time: one tick pops the fronts, and no request costs a timer.
+ *
+ * Events are edges: one that has been told is not told again. `readable` remembers that there may be more to read. It is cleared by EAGAIN, and also by a
+ * read that got less than it asked for, which saves a system call per request and is safe but for one case: a reset that arrived together with the bytes.
+ * So a connection that is about to wait without a deadline (park) looks again.
+ *
+ * Bytes are read into one block that all connections share. Only what a run leaves over (half a request, or those behind a busy one) is copied to a block of the
+ * connection's own. A connection between two requests owns none.
+ *
+ * What the service is told, it is told from run(), the tick or the turn, never from inside its own calls: those only note what happened and put the
+ * connection on the turn list, which a timer of 0 ms works off. A dead connection is freed when no frame of its own is left (`entered`).
+ */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <event2/event.h>
+
+#include "daemon/clock.h"
+#include "daemon/http_conn.h"
+#include "daemon/http_output.h"
+#include "daemon/http_reader.h"
+#include "daemon/http_response.h"
+#include "daemon/log.h"
+#include "daemon/stream.h"
+#include "proto/errors.h"
+#include "proto/text.h"
+
+#define TICK_MS           100
+#define LINGER_MS         2000
+#define READ_MAX          ((size_t)64 * 1024)  /* one read, and the shared block */
+#define INPUT_MAX         ((size_t)128 * 1024) /* a connection's own block: more than the reader retains */
+#define INPUT_MIN         ((size_t)1024)
+#define AHEAD_MAX         ((size_t)64 * 1024)  /* bytes behind a busy request; beyond, reading stops */
+#define PARKED_AHEAD_MAX  ((size_t)16 * 1024)  /* bytes behind a parked one; beyond, the client is cut off, since unread bytes would hide its leaving */
+#define OUTPUT_HIGH       ((size_t)256 * 1024) /* output beyond which no further request is taken */
+#define STEPS_PER_RUN     64                   /* requests and reads, before the others have their turn */
+#define TURNED_AWAY_MAX   64                   /* clients over the limit whose 429 is seen off properly at one time */
+#define SPARE_DESCRIPTORS 16                   /* the last ones are for the store and the log, not for clients */
+#define PEER_LEN          56
+
+_Static_assert(INPUT_MAX > HTTP_READER_RETAINS, "an unfinished request must leave room to read on");
+
+enum conn_state { IDLE, HEAD, BODY, BUSY, PARKED, FLUSH, LINGER, DEAD, STATE_COUNT };
+
+struct http_exchange { /* lives in its connection, which has one at a time */
+    void *data;
+};
+
+struct input { /* bytes not yet taken are at[start..end); at is NULL, the set's shared block, or the connection's own */
+    char *at;
+    size_t start, end, cap;
+};
+
+struct http_conn {
+    struct http_exchange exchange;
+    struct http_conns *set;
+    struct stream stream;
+    struct event *read_event, *write_event; /* write_event: only while output is pending */
+    TAILQ_ENTRY(http_conn) link, turn_link, stuck_link;
+    int64_t since_us; /* entered its state */
+    int64_t moved_us; /* output moved */
+    struct http_reader reader;
+    struct input in;
+    struct http_output output;
+    enum conn_state state;
+    unsigned entered; /* frames of this connection's processing on the stack */
+    bool running;     /* one of them is run() */
+    bool unfed;       /* the reader has not seen all of the input */
+    bool readable;    /* there may be more to read */
+    bool hung_up;     /* the end of input is known to come: read until it is seen */
+    bool eof;         /* it was seen */
+    bool reset;       /* the connection failed */
+    bool keep_alive, is_1_0, head_only; /* of the request that is open */
+    bool unread;      /* closing with input that nobody has read */
+    bool turned_away; /* over the limit, not counted as a connection */
+    bool owes_gone;   /* died with its exchange open, and the service has not been told */
+    bool in_turn, is_stuck;
+    char peer[PEER_LEN];
+};
+
+TAILQ_HEAD(conn_list, http_conn);
+
+struct http_conns {
+    struct event_base *base;
+    struct event *tick, *turn;
+    struct http_front_config config;
+    struct http_service service;
+    void (*emptied)(void *arg);
+    void *emptied_arg;
+    struct conn_list lists[STATE_COUNT];
+    struct conn_list stuck, turn_list; /* output pending, by the time it last moved; something to do at the end of the turn */
+    size_t turn_length;
+    size_t total, turned_away;         /* all that are not freed; those among them that were over the limit */
+    int fd_ceiling;
+    int64_t now_us; /* as of the last tick */
+    struct http_date date;
+    struct http_front_counts counts;
+    bool draining, turn_armed, told_empty;
+    char shared[READ_MAX];
+};
+
+enum go { GO_ON, WAIT };
+
+static void on_readable(evutil_socket_t fd, short what, void *arg);
+static void on_writable(evutil_socket_t fd, short what, void *arg);
+
+/* ---- small helpers ---- */
+
+static struct http_conn *conn_of(struct http_exchange *x)
+{
+    return (struct http_conn *)(void *)((char *)x - offsetof(struct http_conn, exchange));
+}
+
+static bool has_exchange(const struct http_conn *c)
+{
+    return c->state == BUSY || c->state == PARKED;
+}
+
+static size_t buffered(const struct http_conn *c)
+{
+    return c->in.end - c->in.start;
+}
+
+static void move(struct http_conn *c, enum conn_state state)
+{
+    struct http_conns *set = c->set;
+
+    TAILQ_REMOVE(&set->lists[c->state], c, link);
+    TAILQ_INSERT_TAIL(&set->lists[state], c, link);
+    set->counts.parked += (size_t)(state == PARKED);
+    set->counts.parked -= (size_t)(c->state == PARKED);
+    c->state = state;
+    c->since_us = set->now_us;
+}
+
+static void arm_turn(struct http_conns *set)
+{
+    static const struct timeval at_once = {0, 0};
+
+    if (!set->turn_armed) {
+        set->turn_armed = event_add(set->turn, &at_once) == 0; /* failed: the tick tries again */
+    }
+}
+
+/* Lets the connection have a run at the end of the turn. */
+static void defer(struct http_conn *c)
+{
+    if (!c->in_turn) {
+        TAILQ_INSERT_TAIL(&c->set->turn_list, c, turn_link);
+        c->set->turn_length++;
+        c->in_turn = true;
+    }
+    arm_turn(c->set);
+}
+
+static void leave_turn(struct http_conn *c)
+{
+    if (c->in_turn) {
+        TAILQ_REMOVE(&c->set->turn_list, c, turn_link);
+        c->set->turn_length--;
+        c->in_turn = false;
+    }
+}
+
+static void read_time(struct http_conns *set)
+{
+    set->now_us = clock_now_us(&clock_boottime);
+    http_date_set(&set->date, time(NULL));
+}
+
+/* ---- birth and death ---- */
+
+static void format_peer(char *out, const struct sockaddr *peer)
+{
+    char address[INET6_ADDRSTRLEN] = "";
+
+    if (peer->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)peer;
+
+        inet_ntop(AF_INET, &in->sin_addr, address, sizeof(address));
+        snprintf(out, PEER_LEN, "%s:%u", address, (unsigned)ntohs(in->sin_port));
+    } else if (peer->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)peer;
+
+        inet_ntop(AF_INET6, &in6->sin6_addr, address, sizeof(address));
+        snprintf(out, PEER_LEN, "[%s]:%u", address, (unsigned)ntohs(in6->sin6_port));
+    } else {
+        snprintf(out, PEER_LEN, "unix");
+    }
+}
+
+static void init_stream(struct stream *s, int fd, const struct sockaddr *peer)
+{
+    if (peer->sa_family == AF_INET || peer->sa_family == AF_INET6) {
+        stream_init_tcp(s, fd);
+    } else {
+        stream_init_unix(s, fd);
+    }
+}
+
+static void begin_ticking(struct http_conns *set)
+{
+    static const struct timeval interval = {0, TICK_MS * 1000};
+
+    if (!event_pending(set->tick, EV_TIMEOUT, NULL)) {
+        read_time(set);
+        (void)event_add(set->tick, &interval);
+    }
+}
+
+/* Owns fd only when it succeeds. */
+static struct http_conn *conn_new(struct http_conns *set, int fd, const struct sockaddr *peer, bool turned_away)
+{
+    struct http_conn *c = calloc(1, sizeof(*c));
+
+    if (c == NULL) {
+        return NULL;
+    }
+    c->read_event = event_new(set->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_readable, c);
+    if (c->read_event == NULL || event_add(c->read_event, NULL) != 0) {
+        if (c->read_event != NULL) {
+            event_free(c->read_event);
+        }
+        free(c);
+        return NULL;
+    }
+    begin_ticking(set);
+    c->set = set;
+    c->turned_away = turned_away;
+    c->since_us = set->now_us;
+    init_stream(&c->stream, fd, peer);
+    http_reader_init(&c->reader);
+    http_output_init(&c->output);
+    format_peer(c->peer, peer);
+    TAILQ_INSERT_TAIL(&set->lists[IDLE], c, link);
+    set->total++;
+    set->turned_away += (size_t)turned_away;
+    set->counts.connections += (size_t)!turned_away;
+    return c;
+}
+
+static void unwatch_output(struct http_conn *c)
+{
+    if (c->write_event != NULL) {
+        event_free(c->write_event);
+        c->write_event = NULL;
+    }
+    if (c->is_stuck) {
+        TAILQ_REMOVE(&c->set->stuck, c, stuck_link);
+        c->is_stuck = false;
+    }
+}
+
+/* The descriptor goes now; the rest when the last frame is left. */
+static void conn_close(struct http_conn *c, bool abort)
+{
+    if (c->state == DEAD) {
+        return;
+    }
+    c->owes_gone = has_exchange(c);
+    move(c, DEAD);
+    unwatch_output(c);
+    event_free(c->read_event);
+    c->read_event = NULL;
+    stream_close(&c->stream, abort);
+    c->set->counts.connections -= (size_t)!c->turned_away;
+    c->set->turned_away -= (size_t)c->turned_away;
+}
+
+static void conn_fail(struct http_conn *c)
+{
+    c->reset = true;
+    conn_close(c, true);
+}
+
+/* Tells what is left to tell, and frees. */
+static void bury(struct http_conn *c)
+{
+    struct http_conns *set = c->set;
+
+    c->entered++; /* keeps whoever is told from coming here again */
+    http_output_settle_all(&c->output, c->reset);
+    if (c->owes_gone) {
+        c->owes_gone = false;
+        set->service.gone(set->service.ctx, &c->exchange);
+    }
+    leave_turn(c);
+    TAILQ_REMOVE(&set->lists[DEAD], c, link);
+    http_output_close(&c->output);
+    if (c->in.at != set->shared) {
+        free(c->in.at);
+    }
+    free(c);
+    if (--set->total == 0) {
+        event_del(set->tick);
+        if (set->draining) {
+            arm_turn(set);
+        }
+    }
+}
+
+static void enter(struct http_conn *c)
+{
+    c->entered++;
+}
+
+/* Out of a frame that the loop called: the service may be told things. */
+static void leave(struct http_conn *c)
+{
+    if (--c->entered == 0 && c->state == DEAD) {
+        bury(c);
+    }
+}
+
+/* Out of a frame that the service called. */
+static void leave_to_service(struct http_conn *c)
+{
+    if (--c->entered > 0 || c->state != DEAD) {
+        return;
+    }
+    if (c->owes_gone || http_output_has_receipts(&c->output)) {
+        defer(c);
+    } else {
+        bury(c);
+    }
+}
+
+/* ---- output ---- */
+
+static void note_movement(struct http_conn *c)
+{
+    if (c->is_stuck) {
+        TAILQ_REMOVE(&c->set->stuck, c, stuck_link);
+    }
+    TAILQ_INSERT_TAIL(&c->set->stuck, c, stuck_link);
+    c->is_stuck = true;
+    c->moved_us = c->set->now_us;
+}
+
+static void watch_output(struct http_conn *c)
+{
+    if (c->write_event != NULL) {
+        return;
+    }
+    c->write_event = event_new(c->set->base, c->stream.fd, EV_WRITE | EV_ET | EV_PERSIST, on_writable, c);
+    if (c->write_event == NULL || event_add(c->write_event, NULL) != 0) {
+        conn_close(c, true);
+        return;
+    }
+    note_movement(c);
+}
+
+/* Returns 0, or -1 when the connection has died of it. */
+static int send_parts(struct http_conn *c, struct iovec *parts, int count)
+{
+    if (http_output_send(&c->output, &c->stream, parts, count) != 0) {
+        conn_fail(c);
+    } else if (http_output_pending(&c->output) > 0) {
+        watch_output(c);
+    }
+    return c->state == DEAD ? -1 : 0;
+}
+
+/* All output is with the kernel. Closing a descriptor with unread input makes the kernel send a reset, which can overtake the reply: so in that case our side
+ * is shut first, and theirs read for a while. */
+static void finish_close(struct http_conn *c)
+{
+    bool unread = c->unread || c->readable || c->hung_up;
+
+    if ((!unread || c->eof) && !http_output_has_receipts(&c->output)) {
+        conn_close(c, false);
+        return;
+    }
+    stream_end(&c->stream);
+    move(c, LINGER);
+    if (!c->running) {
+        defer(c);
+    }
+}
+
+/* No request is taken any more. */
+static void begin_close(struct http_conn *c)
+{
+    c->unread |= buffered(c) > 0;
+    c->in.start = c->in.end = 0;
+    c->unfed = false;
+    move(c, FLUSH);
+    if (http_output_pending(&c->output) == 0) {
+        finish_close(c);
+    }
+}
+
+static int send_response(struct http_conn *c, const struct http_response *response, enum http_connection_field field, bool head_only)
+{
+    struct http_response_bytes bytes;
+
+    http_response_lay(&bytes, response, &c->set->date, field, head_only);
+    return send_parts(c, bytes.parts, bytes.count);
+}
+
+static void error_text(struct text *t, enum pawl_error error, const char *message)
+{
+    text_str(t, "{\"error\": \"");
+    text_str(t, pawl_error_wire(error));
+    text_str(t, "\", \"message\": ");
+    text_json_string(t, message, strlen(message));
+    text_str(t, "}\n");
+}
+
+#define ERROR_BLOCK 1024
+#define ERROR_MAX   8192
+
+/* An error as a response whose body lies in `t`, which the caller closes. */
+static struct http_response error_response(struct text *t, char *block, enum pawl_error error, const char *message)
+{
+    text_init(t, block, ERROR_BLOCK, ERROR_MAX);
+    error_text(t, error, message != NULL ? message : pawl_error_text(error));
+    if (t->failed) { /* too long, or no memory: the error's own sentence always fits the block */
+        text_close(t);
+        text_init(t, block, ERROR_BLOCK, ERROR_BLOCK);
+        error_text(t, error, pawl_error_text(error));
+    }
+    return (struct http_response){
+        .status = pawl_error_status(error),
+        .extra_headers = pawl_error_status(error) == 503 ? "Retry-After: 1\r\n" : NULL,
+        .body = t->at,
+        .body_len = t->len,
+    };
+}
+
+/* The front's own answer to what it will not take, and the end of the connection. No exchange is open. */
+static void refuse(struct http_conn *c, enum pawl_error error, const char *message, bool head_only)
+{
+    char block[ERROR_BLOCK];
+    struct text t;
+    struct http_response response = error_response(&t, block, error, message);
+
+    log_debug("http_refused", LOG_STR("peer", c->peer), LOG_STR("error", pawl_error_wire(error)), LOG_STR("message", message));
+    c->unread = true;
+    if (send_response(c, &response, HTTP_CONNECTION_CLOSE, head_only) == 0) {
+        begin_close(c);
+    }
+    text_close(&t);
+}
+
+/* ---- input ---- */
+
+/* Copies what is left in the shared block to one of the connection's own, with room for more. */
+static int own_input(struct http_conn *c)
+{
+    size_t len = buffered(c), cap = INPUT_MIN;
+    char *own;
+
+    while (cap < len + len / 4) {
+        cap *= 2;
+    }
+    own = malloc(cap);
+    if (own == NULL) {
+        c->in = (struct input){NULL, 0, 0, 0};
+        conn_close(c, true);
+        return -1;
+    }
+    memcpy(own, c->in.at + c->in.start, len);
+    c->in = (struct input){own, 0, len, cap};
+    return 0;
+}
+
+/* Gives back whatever block is not needed between two runs. */
+static void put_input_away(struct http_conn *c)
+{
+    if (c->in.at == NULL) {
+        return;
+    }
+    if (buffered(c) == 0 || c->state == DEAD) {
+        if (c->in.at != c->set->shared) {
+            free(c->in.at);
+        }
+        c->in = (struct input){NULL, 0, 0, 0};
+    } else if (c->in.at == c->set->shared) {
+        (void)own_input(c);
+    }
+}
+
+/* Finds room behind the input; returns how much, 0 when the connection has died of it. */
+static size_t input_room(struct http_conn *c)
+{
+    struct input *in = &c->in;
+
+    if (in->start == in->end && (in->at == NULL || in->at == c->set->shared)) {
+        *in = (struct input){c->set->shared, 0, 0, READ_MAX};
+        return READ_MAX;
+    }
+    if (in->at == c->set->shared && own_input(c) != 0) {
+        return 0;
+    }
+    if (in->start > 0 && in->cap - in->end < in->cap / 2) {
+        memmove(in->at, in->at + in->start, in->end - in->start);
+        in->end -= in->start;
+        in->start = 0;
+    }
+    if (in->cap - in->end < in->cap / 4 && in->cap < INPUT_MAX) {
+        char *grown = realloc(in->at, in->cap * 2);
+
+        if (grown == NULL) {
+            conn_close(c, true);
+            return 0;
+        }
+        in->at = grown;
+        in->cap *= 2;
+    }
+    return in->cap - in->end < READ_MAX ? in->cap - in->end : READ_MAX;
+}
+
+/* What a read that brought `n` bytes of `asked`, or failed with errno, means for the connection. */
+static void note_read(struct http_conn *c, ssize_t n, size_t asked)
+{
+    if (n > 0) {
+        c->readable = c->hung_up || (size_t)n == asked;
+    } else if (n == 0) {
+        c->eof = true;
+        c->readable = c->hung_up = false;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        c->readable = c->hung_up = false;
+    } else if (errno != EINTR) {
+        conn_fail(c);
+    }
+}
+
+static enum go read_on(struct http_conn *c, size_t limit)
+{
+    size_t room = input_room(c);
+    ssize_t n;
+
+    if (room == 0) {
+        return WAIT;
+    }
+    if (room > limit) {
+        room = limit;
+    }
+    n = stream_read(&c->stream, c->in.at + c->in.end, room);
+    note_read(c, n, room);
+    if (n > 0) {
+        c->in.end += (size_t)n;
+        c->unfed = true;
+    }
+    return c->state == DEAD ? WAIT : GO_ON;
+}
+
+/* Input that nobody will look at. */
+static enum go read_away(struct http_conn *c)
+{
+    note_read(c, stream_read(&c->stream, c->set->shared, READ_MAX), READ_MAX);
+    return c->state == DEAD ? WAIT : GO_ON;
+}
+
+/* ---- requests ---- */
+
+static void hand_over(struct http_conn *c)
+{
+    struct http_conns *set = c->set;
+    struct http_request request;
+
+    http_reader_request(&c->reader, c->in.at + c->in.start, &request);
+    c->in.start += http_reader_size(&c->reader); /* the bytes stay where they are until something is read */
+    c->unfed = buffered(c) > 0;
+    c->keep_alive = c->reader.keep_alive;
+    c->is_1_0 = c->reader.is_1_0;
+    c->head_only = request.method == HTTP_HEAD;
+    http_reader_init(&c->reader);
+    set->counts.requests++;
+    c->exchange.data = NULL;
+    move(c, BUSY);
+    set->service.handle(set->service.ctx, &c->exchange, &request);
+}
+
+static void say_continue(struct http_conn *c)
+{
+    static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct iovec part = {(char *)line, sizeof(line) - 1};
+
+    c->reader.wants_continue = false;
+    (void)send_parts(c, &part, 1);
+}
+
+static enum go feed(struct http_conn *c)
+{
+    size_t len = buffered(c);
+    enum http_reader_result result = http_reader_feed(&c->reader, c->in.at + c->in.start, &len);
+
+    c->unfed = false;
+    switch (result) {
+    case HTTP_READER_COMPLETE:
+        hand_over(c);
+        break;
+    case HTTP_READER_REFUSED:
+        c->set->counts.bad_requests++;
+        refuse(c, c->reader.error, c->reader.problem, c->reader.method == HTTP_HEAD);
+        break;
+    case HTTP_READER_MORE:
+        c->in.end = c->in.start + len;
+        c->readable = !c->eof; /* not only an edge: see the top */
+        if (c->state == IDLE || (c->state == HEAD && c->reader.in_body)) {
+            move(c, c->reader.in_body ? BODY : HEAD);
+        }
+        if (c->reader.wants_continue) {
+            say_continue(c);
+        }
+        break;
+    }
+    return c->state == DEAD ? WAIT : GO_ON;
+}
+
+static enum go end_of_input(struct http_conn *c)
+{
+    if (c->state == IDLE) {
+        begin_close(c);
+    } else {
+        c->set->counts.bad_requests++;
+        refuse(c, PAWL_E_BAD_REQUEST, "the connection ended in the middle of a request", c->reader.method == HTTP_HEAD);
+    }
+    return c->state == DEAD ? WAIT : GO_ON;
+}
+
+/* The exchange ends because of its client; the connection follows. */
+static enum go leave_parked(struct http_conn *c, const char *why)
+{
+    move(c, FLUSH);
+    c->set->service.gone(c->set->service.ctx, &c->exchange);
+    refuse(c, PAWL_E_BAD_REQUEST, why, c->head_only);
+    return c->state == DEAD ? WAIT : GO_ON;
+}
+
+/* ---- the run: whatever can be done now ---- */
+
+static enum go run_open(struct http_conn *c)
+{
+    if (http_output_pending(&c->output) > OUTPUT_HIGH) {
+        return WAIT; /* for on_writable */
+    }
+    if (c->unfed) {
+        return feed(c);
+    }
+    if (c->eof) {
+        return end_of_input(c);
+    }
+    return c->readable ? read_on(c, READ_MAX) : WAIT;
+}
+
+static enum go run_exchange(struct http_conn *c)
+{
+    if (c->state == PARKED && c->eof) {
+        return leave_parked(c, "the client closed its sending side while its request was waiting");
+    }
+    if (c->state == PARKED && buffered(c) > PARKED_AHEAD_MAX) {
+        return leave_parked(c, "too many bytes follow a request that is waiting");
+    }
+    if (!c->readable || buffered(c) >= AHEAD_MAX) {
+        return WAIT;
+    }
+    return read_on(c, AHEAD_MAX - buffered(c));
+}
+
+static enum go run_closing(struct http_conn *c)
+{
+    if (c->state == LINGER && c->eof && !http_output_has_receipts(&c->output)) {
+        conn_close(c, false);
+        return WAIT;
+    }
+    return c->readable ? read_away(c) : WAIT;
+}
+
+static enum go step(struct http_conn *c)
+{
+    switch (c->state) {
+    case IDLE:
+    case HEAD:
+    case BODY:
+        return run_open(c);
+    case BUSY:
+    case PARKED:
+        return run_exchange(c);
+    case FLUSH:
+    case LINGER:
+        return run_closing(c);
+    case DEAD:
+    case STATE_COUNT:
+        break;
+    }
+    return WAIT;
+}
+
+static void run(struct http_conn *c)
+{
+    int steps = 0;
+
+    c->running = true;
+    if (c->state != DEAD && http_output_settle(&c->output, &c->stream, c->eof) != 0) {
+        conn_fail(c);
+    }
+    while (step(c) == GO_ON) {
+        if (++steps == STEPS_PER_RUN) {
+            defer(c);
+            break;
+        }
+    }
+    put_input_away(c);
+    c->running = false;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_conn *c = arg;
+
+    (void)fd;
+    c->readable = true;
+    c->hung_up |= (what & EV_CLOSED) != 0 && !c->eof;
+    enter(c);
+    run(c);
+    leave(c);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_conn *c = arg;
+    ssize_t moved;
+
+    (void)fd;
+    (void)what;
+    enter(c);
+    moved = http_output_flush(&c->output, &c->stream);
+    if (moved < 0) {
+        conn_fail(c);
+    } else if (http_output_pending(&c->output) == 0) {
+        unwatch_output(c);
+        if (c->state == FLUSH) {
+            finish_close(c);
+        }
+    } else if (moved > 0) {
+        note_movement(c);
+    }
+    run(c);
+    leave(c);
+}
+
+/* ---- the turn and the tick ---- */
+
+static void on_turn(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_conns *set = arg;
+    struct http_conn *c;
+
+    (void)fd;
+    (void)what;
+    set->turn_armed = false;
+    /* Those who defer again, or come only now, have the next turn. */
+    for (size_t n = set->turn_length; n > 0 && (c = TAILQ_FIRST(&set->turn_list)) != NULL; n--) {
+        leave_turn(c);
+        enter(c);
+        run(c);
+        leave(c);
+    }
+    if (set->draining && set->total == 0 && !set->told_empty) {
+        set->told_empty = true;
+        set->emptied(set->emptied_arg); /* may free the set */
+    }
+}
+
+static void too_slow(struct http_conn *c)
+{
+    c->set->counts.timeouts++;
+    refuse(c, PAWL_E_TIMEOUT, c->state == HEAD ? "the head of the request did not arrive in time" : "the body of the request did not arrive in time",
+           c->reader.method == HTTP_HEAD);
+}
+
+static void idle_too_long(struct http_conn *c)
+{
+    if (http_output_pending(&c->output) > 0) {
+        move(c, IDLE); /* a slow reader of its last reply: that has a deadline of its own */
+    } else {
+        begin_close(c);
+    }
+}
+
+static void lingered(struct http_conn *c)
+{
+    conn_close(c, false);
+}
+
+static void stuck_too_long(struct http_conn *c)
+{
+    c->set->counts.timeouts++;
+    conn_close(c, true);
+}
+
+static void expire(struct http_conns *set, struct conn_list *list, int64_t limit_ms, void (*end)(struct http_conn *c))
+{
+    /* since_us is up to a tick too early; so nothing ends before its time */
+    const int64_t born_before = set->now_us - (limit_ms + TICK_MS) * 1000;
+    struct http_conn *c;
+
+    while ((c = TAILQ_FIRST(list)) != NULL && (list == &set->stuck ? c->moved_us : c->since_us) <= born_before) {
+        enter(c);
+        end(c);
+        leave(c);
+    }
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_conns *set = arg;
+    struct http_conn *c;
+
+    (void)fd;
+    (void)what;
+    read_time(set);
+    expire(set, &set->lists[IDLE], set->config.idle_timeout_ms, idle_too_long);
+    expire(set, &set->lists[HEAD], set->config.head_timeout_ms, too_slow);
+    expire(set, &set->lists[BODY], set->config.body_timeout_ms, too_slow);
+    expire(set, &set->lists[LINGER], LINGER_MS, lingered);
+    expire(set, &set->stuck, set->config.stuck_timeout_ms, stuck_too_long);
+    TAILQ_FOREACH (c, &set->lists[LINGER], link) {
+        if (http_output_has_receipts(&c->output)) {
+            defer(c); /* no event tells that the last byte was acknowledged */
+        }
+    }
+    if (!TAILQ_EMPTY(&set->turn_list)) {
+        arm_turn(set);
+    }
+}
+
+/* ---- the service's calls ---- */
+
+void http_exchange_set_data(struct http_exchange *x, void *data)
+{
+    x->data = data;
+}
+
+void *http_exchange_data(const struct http_exchange *x)
+{
+    return x->data;
+}
+
+const char *http_exchange_peer(const struct http_exchange *x)
+{
+    return ((const struct http_conn *)(const void *)((const char *)x - offsetof(struct http_conn, exchange)))->peer;
+}
+
+void http_exchange_park(struct http_exchange *x)
+{
+    struct http_conn *c = conn_of(x);
+
+    if (c->state != BUSY) {
+        return;
+    }
+    move(c, PARKED);
+    if (c->running) {
+        c->readable |= !c->eof; /* the run that called handle() goes on and looks again */
+    } else if (c->eof || c->readable || buffered(c) > PARKED_AHEAD_MAX || stream_has_news(&c->stream)) {
+        c->readable |= !c->eof;
+        defer(c);
+    }
+}
+
+/* Sends, and says what became of it. The exchange has ended when this returns; the connection may be dead. */
+static enum http_delivery send_reply(struct http_conn *c, const struct http_response *response, struct http_receipt *receipt, http_receipt_fn *fn, void *arg)
+{
+    bool closing = !c->keep_alive || c->set->draining || (c->eof && buffered(c) == 0);
+    enum http_connection_field field = closing ? HTTP_CONNECTION_CLOSE : c->is_1_0 ? HTTP_CONNECTION_KEEP_ALIVE : HTTP_CONNECTION_NONE;
+    enum http_delivery delivery = HTTP_LOST;
+
+    move(c, IDLE);
+    if (send_response(c, response, field, c->head_only) == 0) {
+        delivery = http_output_delivery(&c->output, &c->stream, c->eof);
+        if (delivery == HTTP_LOST) {
+            conn_fail(c);
+        }
+    }
+    if (receipt != NULL && delivery == HTTP_DELIVERY_PENDING) {
+        http_output_expect(&c->output, receipt, fn, arg);
+    } else if (receipt != NULL) {
+        http_output_unreserve(&c->output, receipt);
+    }
+    if (c->state != DEAD && closing) {
+        begin_close(c);
+    }
+    return delivery;
+}
+
+enum http_delivery http_reply(struct http_exchange *x, const struct http_response *response, http_receipt_fn *receipt, void *arg)
+{
+    struct http_conn *c = conn_of(x);
+    struct http_receipt *place = NULL;
+    enum http_delivery delivery = HTTP_LOST;
+
+    if (!has_exchange(c)) {
+        return HTTP_LOST;
+    }
+    enter(c);
+    if (receipt != NULL) {
+        place = http_output_reserve(&c->output);
+    }
+    if (receipt != NULL && place == NULL) {
+        /* No memory to learn what becomes of the reply: so the client doesn't get it. */
+        move(c, IDLE);
+        conn_close(c, true);
+    } else {
+        delivery = send_reply(c, response, place, receipt, arg);
+    }
+    if (!c->running && c->state == IDLE && (buffered(c) > 0 || c->readable || c->eof)) {
+        defer(c);
+    }
+    leave_to_service(c);
+    return delivery;
+}
+
+enum http_delivery http_reply_error(struct http_exchange *x, enum pawl_error error, const char *message)
+{
+    char block[ERROR_BLOCK];
+    struct text t;
+    struct http_response response = error_response(&t, block, error, message);
+    enum http_delivery delivery = http_reply(x, &response, NULL, NULL);
+
+    text_close(&t);
+    return delivery;
+}
+
+/* ---- the set ---- */
+
+/* Descriptors are given lowest first: one that is near the limit means that nearly all are in use. */
+static int fd_ceiling(void)
+{
+    struct rlimit limit;
+    rlim_t spare = SPARE_DESCRIPTORS;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT32_MAX) {
+        return INT32_MAX;
+    }
+    if (spare > limit.rlim_cur / 4) {
+        spare = limit.rlim_cur / 4;
+    }
+    return (int)(limit.rlim_cur - spare);
+}
+
+struct http_conns *http_conns_new(struct event_base *base, const struct http_front_config *config, const struct http_service *service, void (*emptied)(void *arg),
+                                  void *arg)
+{
+    struct http_conns *set = calloc(1, sizeof(*set));
+
+    if (set == NULL) {
+        return NULL;
+    }
+    set->base = base;
+    set->config = *config;
+    set->service = *service;
+    set->emptied = emptied;
+    set->emptied_arg = arg;
+    set->fd_ceiling = fd_ceiling();
+    for (int i = 0; i < STATE_COUNT; i++) {
+        TAILQ_INIT(&set->lists[i]);
+    }
+    TAILQ_INIT(&set->stuck);
+    TAILQ_INIT(&set->turn_list);
+    set->tick = event_new(base, -1, EV_PERSIST, on_tick, set);
+    set->turn = event_new(base, -1, 0, on_turn, set);
+    if (set->tick == NULL || set->turn == NULL) {
+        http_conns_free(set);
+        return NULL;
+    }
+    return set;
+}
+
+void http_conns_free(struct http_conns *set)
+{
+    if (set == NULL) {
+        return;
+    }
+    for (int i = 0; i < STATE_COUNT; i++) {
+        struct http_conn *c;
+
+        while ((c = TAILQ_FIRST(&set->lists[i])) != NULL) {
+            enter(c);
+            conn_close(c, false);
+            leave(c);
+        }
+        if (i == DEAD && set->total > 0) {
+            i = -1; /* whoever was told of a loss may have answered another, which is in another list now */
+        }
+    }
+    if (set->tick != NULL) {
+        event_free(set->tick);
+    }
+    if (set->turn != NULL) {
+        event_free(set->turn);
+    }
+    free(set);
+}
+
+void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr *peer)
+{
+    char block[ERROR_BLOCK];
+    struct http_response_bytes bytes;
+    struct stream s;
+    struct text t;
+    struct http_response response = error_response(&t, block, PAWL_E_TOO_MANY_CONNECTIONS, NULL);
+
+    set->counts.refused++;
+    http_date_set(&set->date, time(NULL));
+    init_stream(&s, fd, peer);
+    http_response_lay(&bytes, &response, &set->date, HTTP_CONNECTION_CLOSE, false);
+    (void)stream_write(&s, bytes.parts, bytes.count);
+    stream_end(&s);
+    (void)stream_read(&s, set->shared, READ_MAX); /* a request that is already here would turn the close into a reset */
+    stream_close(&s, false);
+    text_close(&t);
+}
+
+/* The same, but with time for the client to read it. */
+static bool turn_away_gently(struct http_conns *set, int fd, const struct sockaddr *peer)
+{
+    struct http_conn *c = set->turned_away < TURNED_AWAY_MAX && fd < set->fd_ceiling ? conn_new(set, fd, peer, true) : NULL;
+
+    if (c == NULL) {
+        return false;
+    }
+    set->counts.refused++;
+    enter(c);
+    refuse(c, PAWL_E_TOO_MANY_CONNECTIONS, NULL, false);
+    leave(c);
+    return true;
+}
+
+void http_conns_take(struct http_conns *set, int fd, const struct sockaddr *peer)
+{
+    bool is_full = set->counts.connections >= set->config.max_connections || fd >= set->fd_ceiling;
+
+    if (!is_full && conn_new(set, fd, peer, false) != NULL) {
+        set->counts.accepted++;
+    } else if (!is_full || !turn_away_gently(set, fd, peer)) {
+        http_conns_turn_away(set, fd, peer);
+    }
+}
+
+void http_conns_drain(struct http_conns *set)
+{
+    struct http_conn *c;
+
+    set->draining = true;
+    while ((c = TAILQ_FIRST(&set->lists[IDLE])) != NULL) {
+        enter(c);
+        begin_close(c);
+        leave_to_service(c);
+    }
+    if (set->total == 0) {
+        arm_turn(set);
+    }
+}
+
+struct http_front_counts *http_conns_counts(struct http_conns *set)
+{
+    return &set->counts;
+}

@@ -1,0 +1,97 @@
+/* Listeners and connections, put together. Each knows nothing of the other: descriptors go from the first to the second through the two functions here. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include <stdlib.h>
+
+#include "daemon/http_conn.h"
+#include "daemon/http_front.h"
+#include "daemon/listener.h"
+
+struct http_front {
+    struct listeners *listeners;
+    struct http_conns *conns;
+    void (*drained)(void *arg);
+    void *drained_arg;
+};
+
+static void on_accepted(void *ctx, int fd, const struct sockaddr *peer)
+{
+    struct http_front *front = ctx;
+
+    http_conns_take(front->conns, fd, peer);
+}
+
+static void on_overflowed(void *ctx, int fd, const struct sockaddr *peer)
+{
+    struct http_front *front = ctx;
+
+    http_conns_turn_away(front->conns, fd, peer);
+}
+
+static void on_emptied(void *arg)
+{
+    struct http_front *front = arg;
+
+    if (front->drained != NULL) {
+        front->drained(front->drained_arg); /* may free the front */
+    }
+}
+
+struct http_front *http_front_new(struct event_base *base, const struct http_front_config *config, const struct http_service *service)
+{
+    struct http_front *front = calloc(1, sizeof(*front));
+    const struct listener_owner owner = {front, on_accepted, on_overflowed};
+
+    if (front == NULL) {
+        return NULL;
+    }
+    front->conns = http_conns_new(base, config, service, on_emptied, front);
+    if (front->conns != NULL) {
+        front->listeners = listeners_new(base, &owner, &http_conns_counts(front->conns)->accept_errors);
+    }
+    if (front->listeners == NULL) {
+        http_front_free(front);
+        return NULL;
+    }
+    return front;
+}
+
+int http_front_listen(struct http_front *front, const char *address, char *problem, size_t cap)
+{
+    return listeners_add(front->listeners, address, problem, cap);
+}
+
+const char *http_front_address(const struct http_front *front, size_t i)
+{
+    return listeners_address(front->listeners, i);
+}
+
+void http_front_stop_accepting(struct http_front *front)
+{
+    listeners_close(front->listeners);
+}
+
+void http_front_drain(struct http_front *front, void (*drained)(void *arg), void *arg)
+{
+    front->drained = drained;
+    front->drained_arg = arg;
+    listeners_close(front->listeners);
+    http_conns_drain(front->conns);
+}
+
+struct http_front_counts http_front_counts(const struct http_front *front)
+{
+    return *http_conns_counts(front->conns);
+}
+
+void http_front_free(struct http_front *front)
+{
+    if (front == NULL) {
+        return;
+    }
+    listeners_free(front->listeners);
+    http_conns_free(front->conns);
+    free(front);
+}

@@ -1,0 +1,49 @@
+/* The HTTP front as the daemon sees it: open listeners, serve, drain, close. See http.h for the seam to the service. */
+#ifndef PAWL_HTTP_FRONT_H
+#define PAWL_HTTP_FRONT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/http.h"
+
+struct event_base;
+struct http_front;
+
+struct http_front_config {
+    size_t max_connections;    /* beyond it a new client gets 429 too_many_connections and is closed */
+    int64_t head_timeout_ms;   /* total time to receive a request's head */
+    int64_t body_timeout_ms;   /* total time to receive its body */
+    int64_t idle_timeout_ms;   /* keep-alive without a request */
+    int64_t stuck_timeout_ms;  /* output that does not move */
+};
+
+struct http_front_counts { /* for metrics and tests */
+    uint64_t accepted, refused, requests, bad_requests, timeouts, accept_errors;
+    size_t connections; /* open now */
+    size_t parked;      /* exchanges parked now */
+};
+
+/* NULL only without memory. `base` and `service` must outlive the front. */
+struct http_front *http_front_new(struct event_base *base, const struct http_front_config *config, const struct http_service *service);
+
+/* Adds one listening address: "127.0.0.1:7295", "[::1]:7295", "localhost:7295" (every address that the name has), ":7295" is refused,
+ * "unix:/path". All of them or none: returns 0, or -1 with a sentence that names the address in problem[0..cap). Port 0 picks one. */
+int http_front_listen(struct http_front *front, const char *address, char *problem, size_t cap);
+
+/* The i-th bound address as text ("127.0.0.1:40001"), NULL past the end. For the start-up log line and port 0. */
+const char *http_front_address(const struct http_front *front, size_t i);
+
+/* Stops accepting (listeners closed, unix socket files removed), closes idle connections, closes the others after their reply in
+ * progress with `Connection: close`. `drained` is called from the loop when no connection is left. */
+void http_front_drain(struct http_front *front, void (*drained)(void *arg), void *arg);
+
+/* Accepts nothing more but keeps serving open connections (for a drain in which renew and release go on working). */
+void http_front_stop_accepting(struct http_front *front);
+
+struct http_front_counts http_front_counts(const struct http_front *front);
+
+/* Closes everything at once; exchanges still open get gone(). Takes NULL. */
+void http_front_free(struct http_front *front);
+
+#endif

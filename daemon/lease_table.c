@@ -1,0 +1,149 @@
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "daemon/lease_table.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/name_hash.h"
+
+#define HASH_NONFATAL_OOM 1
+#define uthash_nonfatal_oom(element) ((element)->added = false)
+#include <uthash.h>
+
+struct entry {
+    struct lease lease;
+    struct heap_node due;
+    UT_hash_handle hh;
+    bool added;
+    char text[]; /* name, then owner */
+};
+
+struct lease_table {
+    struct entry *by_name;
+    struct heap due;
+};
+
+struct lease_table *lease_table_new(void)
+{
+    return calloc(1, sizeof(struct lease_table));
+}
+
+static void remove_entry(struct lease_table *table, struct entry *entry)
+{
+    heap_remove(&table->due, &entry->due);
+    HASH_DEL(table->by_name, entry);
+    free(entry);
+}
+
+void lease_table_free(struct lease_table *table)
+{
+    struct entry *entry, *next;
+
+    if (!table)
+        return;
+    HASH_ITER (hh, table->by_name, entry, next)
+        remove_entry(table, entry);
+    heap_close(&table->due);
+    free(table);
+}
+
+static struct entry *find(struct lease_table *table, const char *name, size_t name_len)
+{
+    struct entry *entry = NULL;
+
+    HASH_FIND(hh, table->by_name, name, name_len, entry);
+    return entry;
+}
+
+static struct entry *entry_new(const struct lease *lease)
+{
+    struct entry *entry = malloc(sizeof(*entry) + lease->name_len + lease->owner_len);
+
+    if (!entry)
+        return NULL;
+    memset(entry, 0, sizeof(*entry));
+    entry->lease = *lease;
+    memcpy(entry->text, lease->name, lease->name_len);
+    memcpy(entry->text + lease->name_len, lease->owner, lease->owner_len);
+    entry->lease.name = entry->text;
+    entry->lease.owner = entry->text + lease->name_len;
+    return entry;
+}
+
+int lease_table_put(struct lease_table *table, const struct lease *lease)
+{
+    struct entry *there = find(table, lease->name, lease->name_len), *entry;
+
+    if (there && there->lease.token > lease->token)
+        return 0;
+    if (there && there->lease.token == lease->token && strcmp(there->lease.id.text, lease->id.text) == 0) {
+        there->lease.deadline_us = lease->deadline_us;
+        return heap_set(&table->due, &there->due, lease->deadline_us);
+    }
+    entry = entry_new(lease);
+    if (!entry || heap_set(&table->due, &entry->due, lease->deadline_us) != 0) {
+        free(entry);
+        return -1;
+    }
+    if (there)
+        remove_entry(table, there);
+    entry->added = true;
+    HASH_ADD_KEYPTR(hh, table->by_name, entry->lease.name, entry->lease.name_len, entry);
+    if (!entry->added) {
+        heap_remove(&table->due, &entry->due);
+        free(entry);
+        return -1;
+    }
+    return 0;
+}
+
+const struct lease *lease_table_find(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id, int64_t now_us)
+{
+    const struct entry *entry = find(table, name, name_len);
+
+    if (!entry || entry->lease.deadline_us <= now_us || strcmp(entry->lease.id.text, id->text) != 0)
+        return NULL;
+    return &entry->lease;
+}
+
+void lease_table_drop(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id)
+{
+    struct entry *entry = find(table, name, name_len);
+
+    if (entry && strcmp(entry->lease.id.text, id->text) == 0)
+        remove_entry(table, entry);
+}
+
+void lease_table_see(struct lease_table *table, const char *name, size_t name_len, int64_t token)
+{
+    struct entry *entry = find(table, name, name_len);
+
+    if (entry && entry->lease.token < token)
+        remove_entry(table, entry);
+}
+
+size_t lease_table_expire(struct lease_table *table, int64_t now_us, size_t most)
+{
+    size_t n = 0;
+
+    while (n < most && heap_next_us(&table->due) <= now_us) {
+        struct heap_node *node = heap_first(&table->due);
+        remove_entry(table, (struct entry *)((char *)node - offsetof(struct entry, due)));
+        n++;
+    }
+    return n;
+}
+
+int64_t lease_table_next_us(const struct lease_table *table)
+{
+    return heap_next_us(&table->due);
+}
+
+size_t lease_table_count(const struct lease_table *table)
+{
+    return HASH_COUNT(table->by_name);
+}

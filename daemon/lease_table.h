@@ -1,0 +1,48 @@
+/* The leases that this node vouches for: those it granted or renewed last, by lock name.
+ *
+ * It is not what decides who holds a lock (the store does); it is what this node knows to be true, so that leases can be put back after a loss,
+ * a renewal can be answered while the store recovers, and a number can be published. One entry a lock, the one with the greatest token
+ * seen, until its latest deadline. Pure: times come from the caller (microseconds of the daemon's clock).
+ */
+#ifndef PAWL_LEASE_TABLE_H
+#define PAWL_LEASE_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/heap.h"
+#include "proto/lease_id.h"
+
+struct lease_table;
+
+struct lease {
+    struct lease_id id;
+    int64_t token;
+    int64_t deadline_us; /* not later than the store's own */
+    int64_t granted_ms;  /* the store's time, opaque */
+    int64_t granted_us;  /* when this node first knew of it */
+    const char *name, *owner;
+    size_t name_len, owner_len;
+};
+
+struct lease_table *lease_table_new(void);
+void lease_table_free(struct lease_table *table); /* takes NULL */
+
+/* Takes a lease in, or its new deadline. One with a lesser token than the entry there is ignored; a greater one replaces it. Strings are copied.
+ * Returns 0, or -1 without memory (an older entry stays as it was). */
+int lease_table_put(struct lease_table *table, const struct lease *lease) __attribute__((warn_unused_result));
+
+/* The entry for this lock, if it is this lease's and its deadline has not passed; valid until the table changes. NULL otherwise. */
+const struct lease *lease_table_find(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id, int64_t now_us);
+
+void lease_table_drop(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id);
+
+/* A greater token was seen at this lock: a lesser entry is history. */
+void lease_table_see(struct lease_table *table, const char *name, size_t name_len, int64_t token);
+
+/* Drops what has passed its deadline, at most `most` entries; returns how many. */
+size_t lease_table_expire(struct lease_table *table, int64_t now_us, size_t most);
+int64_t lease_table_next_us(const struct lease_table *table); /* the first deadline, INT64_MAX when empty */
+size_t lease_table_count(const struct lease_table *table);
+
+#endif

@@ -1,0 +1,64 @@
+/* One event, one line, on standard error: text or JSON.
+ *
+ *     2026-11-29T17:25:01.123Z info lock_broken name="deploy/prod" token=1792... reason="node lost"
+ *     {"time": "...", "level": "info", "event": "lock_broken", "name": "deploy/prod", "token": 1792..., "reason": "node lost"}
+ *
+ * Every value is data, never a format. Control characters and non-ASCII bytes that are not UTF-8 are escaped, a value is cut at 256 bytes and a line
+ * at 2 KiB. A write that fails or would block is dropped: logging never stops the daemon. Configured once at start (log_init); the one piece of
+ * process-wide state in the daemon.
+ */
+#ifndef PAWL_LOG_H
+#define PAWL_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+enum log_format { LOG_FORMAT_TEXT, LOG_FORMAT_JSON };
+
+struct log_field {
+    const char *key;
+    const char *text; /* NULL: an integer */
+    size_t len;
+    int64_t number;
+};
+#define LOG_STR(key, s)        log_field_text((key), (s), SIZE_MAX)
+#define LOG_TEXT(key, at, len) log_field_text((key), (at), (len))
+#define LOG_INT(key, n)        ((struct log_field){(key), NULL, 0, (int64_t)(n)})
+#define LOG_ID(key, id)        log_field_text((key), (id), strnlen((id), 8)) /* the first 8 characters of a lease id: it is a secret */
+
+/* A value without text (an absent header, say) is an empty one, not a number. SIZE_MAX: a C string. */
+static inline struct log_field log_field_text(const char *key, const char *at, size_t len)
+{
+    if (!at)
+        return (struct log_field){key, "", 0, 0};
+    return (struct log_field){key, at, len == SIZE_MAX ? strlen(at) : len, 0};
+}
+
+void log_init(enum log_level level, enum log_format format);
+bool log_enabled(enum log_level level);
+void log_write(enum log_level level, const char *event, const struct log_field *fields, size_t count);
+
+#define LOG_EVENT(level, event, ...)                                                                                                       \
+    do {                                                                                                                                   \
+        if (log_enabled(level)) {                                                                                                          \
+            const struct log_field log_fields_[] = {__VA_ARGS__};                                                                          \
+            log_write((level), (event), log_fields_, sizeof(log_fields_) / sizeof(log_fields_[0]));                                        \
+        }                                                                                                                                  \
+    } while (0)
+#define log_error(event, ...) LOG_EVENT(LOG_LEVEL_ERROR, event, __VA_ARGS__)
+#define log_warn(event, ...)  LOG_EVENT(LOG_LEVEL_WARN, event, __VA_ARGS__)
+#define log_info(event, ...)  LOG_EVENT(LOG_LEVEL_INFO, event, __VA_ARGS__)
+#define log_debug(event, ...) LOG_EVENT(LOG_LEVEL_DEBUG, event, __VA_ARGS__)
+
+/* A gate lets one line a second through and counts the rest; the next line that passes says so (LOG_INT("suppressed", n)). Zero-initialise. */
+struct log_gate {
+    int64_t next_us;
+    uint64_t suppressed;
+};
+/* True: write the line, with *ret_suppressed lines left out since the last. */
+bool log_gate_pass(struct log_gate *gate, int64_t now_us, uint64_t *ret_suppressed);
+
+#endif

@@ -1,0 +1,48 @@
+/* argv to exit code, and nothing that a test could want. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include <stdio.h>
+
+#include "daemon/daemon.h"
+#include "daemon/options.h"
+
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "unknown"
+#endif
+
+extern char **environ;
+
+static int act(const struct options *options, enum options_action action, char *problem, size_t cap)
+{
+    switch (action) {
+    case OPTIONS_HELP:
+        options_help(stdout);
+        return 0;
+    case OPTIONS_VERSION:
+        printf("pawld %s\n", PACKAGE_VERSION);
+        return 0;
+    case OPTIONS_CHECK_CONFIG:
+        options_dump(options, stdout);
+        return 0;
+    default:
+        log_init(options->log_level, options->log_format);
+        return daemon_run(options, problem, cap);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    enum options_action action;
+    char problem[512] = "";
+    int code = 2;
+
+    if (options_read(&options, argc, argv, environ, &action, problem, sizeof(problem)) == 0)
+        code = act(&options, action, problem, sizeof(problem));
+    if (code != 0 && problem[0])
+        fprintf(stderr, "pawld: %s\n", problem);
+    options_close(&options);
+    return code;
+}

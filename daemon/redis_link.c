@@ -1,0 +1,818 @@
+/* See redis_link.h for the states. Three events carry everything: `io` (the socket), `step` (activated by hand: end-of-turn work such as
+ * the one write of a turn, or a drop) and `timer` (deadlines and back-off). */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "daemon/redis_link.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <event2/dns.h>
+#include <event2/event.h>
+#include <event2/util.h>
+#include <hiredis/hiredis.h>
+
+#include "daemon/log.h"
+
+#define IN_FLIGHT_MAX   65536
+#define OUTPUT_MAX      ((size_t)16 * 1024 * 1024)
+#define FIRST_DELAY_MS  10
+#define STEADY_US       1000000 /* a connection that lived this long is reopened at once */
+#define READ_SIZE       ((size_t)64 * 1024)
+
+enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
+
+struct lookup { /* outlives the link when it is cancelled too late */
+    struct redis_link *link;
+};
+
+struct redis_link {
+    struct event_base *base;
+    const struct clock *clock;
+    struct redis_link_config config;
+    struct redis_link_callbacks callbacks;
+
+    enum link_state state;
+    int fd;
+    struct event *io, *step, *timer, *alarm;
+    short io_events; /* what `io` is registered for */
+
+    struct evdns_base *dns;
+    struct evdns_getaddrinfo_request *request;
+    struct lookup *lookup;
+    struct addrinfo *addresses; /* of the last look-up; freed with evutil_freeaddrinfo */
+    struct addrinfo *address;   /* the one being tried */
+    bool resolved;              /* the look-up ended, for good or ill */
+
+    redisReader *reader;
+    char *output;
+    size_t output_len, output_sent, output_cap;
+    bool output_failed;
+
+    struct redis_command *first, **last; /* in flight, oldest first */
+    size_t in_flight;
+    int64_t check_us; /* when to look for commands past their deadline; INT64_MAX: nothing to look for */
+
+    int sign_in_left; /* replies to sign-in commands still to come */
+    int sign_in_seen;
+    int64_t attempt_us; /* deadline of the attempt; or, while WAITING, when to try again */
+    int64_t opened_us;
+    int64_t delay_ms;
+    const char *drop_problem; /* a drop is due */
+    uint64_t connects;
+    unsigned jitter;
+    char shown[320];
+    char problem[200];
+    struct log_gate gate;
+    char *read_buffer;
+};
+
+static void link_try(struct redis_link *link);
+static void link_fail(struct redis_link *link, const char *problem);
+
+/* ---- deadlines ---- */
+
+static void set_timer(struct event *event, int64_t now_us, int64_t at_us)
+{
+    int64_t wait = at_us > now_us ? at_us - now_us : 0;
+    struct timeval tv = {.tv_sec = (time_t)(wait / 1000000), .tv_usec = (suseconds_t)(wait % 1000000)};
+    (void)evtimer_add(event, &tv);
+}
+
+static void arm(struct redis_link *link, int64_t at_us)
+{
+    if (at_us < link->check_us) {
+        link->check_us = at_us;
+        set_timer(link->timer, clock_now_us(link->clock), at_us);
+    }
+}
+
+static void watch(struct redis_link *link, short events)
+{
+    if (link->io_events == events)
+        return;
+    if (link->io_events)
+        (void)event_del(link->io);
+    link->io_events = events;
+    if (events) {
+        (void)event_assign(link->io, link->base, link->fd, events, event_get_callback(link->io), link);
+        (void)event_add(link->io, NULL);
+    }
+}
+
+/* ---- going down and coming back ---- */
+
+static void set_problem(struct redis_link *link, const char *problem)
+{
+    if (problem != link->problem)
+        snprintf(link->problem, sizeof(link->problem), "%s", problem);
+}
+
+static void drop_lookup(struct redis_link *link)
+{
+    if (link->lookup) {
+        link->lookup->link = NULL;
+        link->lookup = NULL;
+        if (link->request)
+            evdns_getaddrinfo_cancel(link->request);
+        link->request = NULL;
+    }
+    if (link->addresses) {
+        evutil_freeaddrinfo(link->addresses);
+        link->addresses = link->address = NULL;
+    }
+    link->resolved = false;
+}
+
+static void close_socket(struct redis_link *link)
+{
+    watch(link, 0);
+    if (link->fd >= 0)
+        close(link->fd);
+    link->fd = -1;
+    redisReaderFree(link->reader);
+    link->reader = NULL;
+    link->output_len = link->output_sent = 0;
+    link->output_failed = false;
+    if (link->output_cap > READ_SIZE) { /* a stall made it grow */
+        free(link->output);
+        link->output = NULL;
+        link->output_cap = 0;
+    }
+    link->drop_problem = NULL;
+}
+
+static void fail_commands(struct redis_link *link)
+{
+    struct redis_command *command = link->first;
+
+    link->first = NULL;
+    link->last = &link->first;
+    link->in_flight = 0;
+    while (command) {
+        struct redis_command *next = command->next;
+        command->done(command, NULL);
+        command = next;
+    }
+}
+
+static int64_t next_delay_us(struct redis_link *link)
+{
+    int64_t delay = link->delay_ms * 1000;
+
+    link->delay_ms = link->delay_ms * 2 < link->config.max_delay_ms ? link->delay_ms * 2 : link->config.max_delay_ms;
+    link->jitter = link->jitter * 1103515245u + 12345u;
+    return delay / 2 + (int64_t)((link->jitter >> 16) % 1024u) * (delay / 2) / 1024;
+}
+
+/* Closes, tells, and arranges the next attempt. Only from the link's own events. */
+static void link_fail(struct redis_link *link, const char *problem)
+{
+    int64_t now = clock_now_us(link->clock);
+    bool was_up = link->state == LINK_OPEN;
+    uint64_t left_out;
+
+    set_problem(link, problem);
+    if (log_gate_pass(&link->gate, now, &left_out))
+        log_warn("store_link_down", LOG_STR("link", link->config.label), LOG_STR("address", link->shown), LOG_STR("problem", link->problem),
+                 LOG_INT("suppressed", left_out));
+    close_socket(link);
+    drop_lookup(link);
+    link->state = LINK_WAITING;
+    link->attempt_us = now;
+    if (was_up && now - link->opened_us >= STEADY_US)
+        link->delay_ms = FIRST_DELAY_MS;
+    else
+        link->attempt_us = now + next_delay_us(link);
+    link->check_us = INT64_MAX;
+    arm(link, link->attempt_us);
+    fail_commands(link);
+    if (link->callbacks.down)
+        link->callbacks.down(link->callbacks.arg, link->problem, was_up);
+}
+
+/* ---- writing ---- */
+
+static bool room(struct redis_link *link, size_t more)
+{
+    size_t need = link->output_len + more, cap = link->output_cap ? link->output_cap : 4096;
+    char *grown;
+
+    if (link->output_failed)
+        return false;
+    if (need <= link->output_cap)
+        return true;
+    while (cap < need)
+        cap *= 2;
+    grown = realloc(link->output, cap);
+    if (!grown) {
+        link->output_failed = true;
+        redis_link_drop(link, "out of memory");
+        return false;
+    }
+    link->output = grown;
+    link->output_cap = cap;
+    return true;
+}
+
+static void put(struct redis_link *link, const char *bytes, size_t len)
+{
+    if (!room(link, len))
+        return;
+    memcpy(link->output + link->output_len, bytes, len);
+    link->output_len += len;
+}
+
+static void put_length(struct redis_link *link, char kind, size_t n)
+{
+    char line[32], *at = line + sizeof(line);
+
+    *--at = '\n';
+    *--at = '\r';
+    do {
+        *--at = (char)('0' + n % 10);
+        n /= 10;
+    } while (n);
+    *--at = kind;
+    put(link, at, (size_t)(line + sizeof(line) - at));
+}
+
+void redis_link_begin(struct redis_link *link, size_t argc)
+{
+    if (link->output_len == link->output_sent) /* the first of this turn: one write at its end */
+        event_active(link->step, 0, 0);
+    put_length(link, '*', argc);
+}
+
+void redis_link_arg(struct redis_link *link, const char *bytes, size_t len)
+{
+    put_length(link, '$', len);
+    put(link, bytes, len);
+    put(link, "\r\n", 2);
+}
+
+void redis_link_arg_str(struct redis_link *link, const char *s)
+{
+    redis_link_arg(link, s, strlen(s));
+}
+
+void redis_link_arg_int(struct redis_link *link, int64_t n)
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof(digits), "%lld", (long long)n);
+
+    redis_link_arg(link, digits, (size_t)len);
+}
+
+void redis_link_send(struct redis_link *link, struct redis_command *command, int64_t deadline_us)
+{
+    command->next = NULL;
+    command->deadline_us = deadline_us;
+    command->sent_us = clock_now_us(link->clock);
+    *link->last = command;
+    link->last = &command->next;
+    link->in_flight++;
+    arm(link, deadline_us);
+}
+
+void redis_link_send_silent(struct redis_link *link)
+{
+    (void)link; /* the bytes are in the buffer; nothing waits for an answer */
+}
+
+static void write_output(struct redis_link *link)
+{
+    while (link->output_sent < link->output_len) {
+        ssize_t n = send(link->fd, link->output + link->output_sent, link->output_len - link->output_sent, MSG_NOSIGNAL);
+        if (n > 0) {
+            link->output_sent += (size_t)n;
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            watch(link, EV_READ | EV_WRITE | EV_PERSIST);
+            return;
+        }
+        redis_link_drop(link, strerror(errno));
+        return;
+    }
+    link->output_len = link->output_sent = 0;
+    watch(link, EV_READ | EV_PERSIST);
+}
+
+/* ---- reading ---- */
+
+static void sign_in_reply(struct redis_link *link, const redisReply *reply)
+{
+    static const char *const what[] = {"AUTH", "SELECT", "CLIENT"};
+    const struct redis_url *url = &link->config.url;
+    int step = link->sign_in_seen++;
+
+    if (link->drop_problem)
+        return;
+    if (url->password[0] == '\0')
+        step++;
+    if (step >= 1 && url->db == 0)
+        step++;
+    link->sign_in_left--;
+    if (reply->type == REDIS_REPLY_ERROR && step < 2) {
+        char text[200];
+        snprintf(text, sizeof(text), "%s refused: %.160s", what[step], reply->str);
+        set_problem(link, text);
+        link->drop_problem = link->problem;
+        return;
+    }
+    if (link->sign_in_left > 0)
+        return;
+    link->state = LINK_OPEN;
+    link->opened_us = clock_now_us(link->clock);
+    link->check_us = INT64_MAX;
+    link->problem[0] = '\0';
+    if (link->callbacks.up)
+        link->callbacks.up(link->callbacks.arg);
+}
+
+static void deliver(struct redis_link *link, const redisReply *reply)
+{
+    struct redis_command *command = link->first;
+
+    if (link->state == LINK_SIGNING_IN) {
+        sign_in_reply(link, reply);
+        return;
+    }
+    if (!command) {
+        if (link->callbacks.push) {
+            link->callbacks.push(link->callbacks.arg, reply);
+            return;
+        }
+        set_problem(link, reply->type == REDIS_REPLY_ERROR ? reply->str : "an answer that nobody asked for");
+        link->drop_problem = link->problem;
+        return;
+    }
+    link->first = command->next;
+    if (!link->first)
+        link->last = &link->first;
+    link->in_flight--;
+    command->done(command, reply);
+}
+
+/* False when the stream is broken. */
+static bool deliver_all(struct redis_link *link)
+{
+    void *reply;
+
+    for (;;) {
+        if (redisReaderGetReply(link->reader, &reply) != REDIS_OK)
+            return false;
+        if (!reply)
+            return true;
+        deliver(link, reply);
+        freeReplyObject(reply);
+        if (link->state == LINK_STOPPED)
+            return true;
+    }
+}
+
+/* Reads what is there. Returns a problem when the connection is over. */
+static const char *read_input(struct redis_link *link)
+{
+    for (;;) {
+        ssize_t n = recv(link->fd, link->read_buffer, READ_SIZE, 0);
+        if (n == 0)
+            return "the server closed the connection";
+        if (n < 0) {
+            if (errno == EINTR)
+                continue;
+            return errno == EAGAIN || errno == EWOULDBLOCK ? NULL : strerror(errno);
+        }
+        if (redisReaderFeed(link->reader, link->read_buffer, (size_t)n) != REDIS_OK || !deliver_all(link))
+            return "the server does not speak the Redis protocol";
+        if (link->state == LINK_STOPPED || link->drop_problem)
+            return link->drop_problem;
+        if ((size_t)n < READ_SIZE)
+            return NULL;
+    }
+}
+
+/* ---- connecting ---- */
+
+static void sign_in(struct redis_link *link)
+{
+    const struct redis_url *url = &link->config.url;
+
+    link->state = LINK_SIGNING_IN;
+    link->sign_in_left = link->sign_in_seen = 0;
+    if (url->password[0]) {
+        redis_link_begin(link, url->user[0] ? 3 : 2);
+        redis_link_arg_str(link, "AUTH");
+        if (url->user[0])
+            redis_link_arg_str(link, url->user);
+        redis_link_arg_str(link, url->password);
+        link->sign_in_left++;
+    }
+    if (url->db) {
+        redis_link_begin(link, 2);
+        redis_link_arg_str(link, "SELECT");
+        redis_link_arg_int(link, url->db);
+        link->sign_in_left++;
+    }
+    redis_link_begin(link, 3);
+    redis_link_arg_str(link, "CLIENT");
+    redis_link_arg_str(link, "SETNAME");
+    redis_link_arg_str(link, "pawl");
+    link->sign_in_left++;
+}
+
+static void connected(struct redis_link *link)
+{
+    int error = 0;
+    socklen_t len = sizeof(error);
+
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+        error = errno;
+    if (error) {
+        if (link->address && link->address->ai_next) { /* the name has another address */
+            close_socket(link);
+            link->address = link->address->ai_next;
+            link_try(link);
+            return;
+        }
+        link_fail(link, strerror(error));
+        return;
+    }
+    watch(link, EV_READ | EV_PERSIST);
+    sign_in(link);
+}
+
+static int open_socket(struct redis_link *link, int family, const struct sockaddr *address, socklen_t len)
+{
+    int one = 1;
+
+    link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (link->fd < 0)
+        return errno;
+    if (family != AF_UNIX) {
+        (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        (void)setsockopt(link->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    }
+    if (connect(link->fd, address, len) < 0 && errno != EINPROGRESS)
+        return errno;
+    return 0;
+}
+
+/* Tries link->address (or the unix path). */
+static void link_try(struct redis_link *link)
+{
+    int error;
+
+    link->reader = redisReaderCreate();
+    if (!link->reader) {
+        link_fail(link, "out of memory");
+        return;
+    }
+    link->state = LINK_CONNECTING;
+    if (link->config.url.unix_path[0]) {
+        struct sockaddr_un sun = {.sun_family = AF_UNIX};
+        memcpy(sun.sun_path, link->config.url.unix_path, sizeof(sun.sun_path));
+        error = open_socket(link, AF_UNIX, (const struct sockaddr *)&sun, sizeof(sun));
+    } else {
+        error = open_socket(link, link->address->ai_family, link->address->ai_addr, link->address->ai_addrlen);
+    }
+    if (error) {
+        if (link->address && link->address->ai_next) {
+            close_socket(link);
+            link->address = link->address->ai_next;
+            link_try(link);
+            return;
+        }
+        link_fail(link, strerror(error));
+        return;
+    }
+    watch(link, EV_WRITE | EV_PERSIST);
+}
+
+static void on_lookup(int error, struct evutil_addrinfo *addresses, void *arg)
+{
+    struct lookup *lookup = arg;
+    struct redis_link *link = lookup->link;
+
+    free(lookup);
+    if (!link) {
+        if (addresses)
+            evutil_freeaddrinfo(addresses);
+        return;
+    }
+    link->lookup = NULL;
+    link->request = NULL;
+    link->resolved = true;
+    link->addresses = link->address = addresses;
+    if (error)
+        set_problem(link, evutil_gai_strerror(error));
+    event_active(link->step, 0, 0); /* may run inside evdns_getaddrinfo: go on from the event */
+}
+
+/* A resolver made anew: hosts file and resolv.conf may have changed since. */
+static bool fresh_resolver(struct redis_link *link)
+{
+    if (link->dns)
+        evdns_base_free(link->dns, 0);
+    link->dns = evdns_base_new(link->base, EVDNS_BASE_INITIALIZE_NAMESERVERS);
+    if (!link->dns) { /* no resolv.conf: the hosts file will do */
+        link->dns = evdns_base_new(link->base, 0);
+        if (link->dns)
+            (void)evdns_base_load_hosts(link->dns, "/etc/hosts");
+    }
+    return link->dns != NULL;
+}
+
+static void resolve(struct redis_link *link)
+{
+    struct evutil_addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = EVUTIL_AI_NUMERICHOST};
+    char port[16];
+
+    link->state = LINK_RESOLVING;
+    snprintf(port, sizeof(port), "%d", link->config.url.port);
+    if (evutil_getaddrinfo(link->config.url.host, port, &hints, &link->addresses) == 0) {
+        link->address = link->addresses;
+        link_try(link);
+        return;
+    }
+    hints.ai_flags = EVUTIL_AI_ADDRCONFIG;
+    link->lookup = malloc(sizeof(*link->lookup));
+    if (!link->lookup || !fresh_resolver(link)) {
+        free(link->lookup);
+        link->lookup = NULL;
+        link_fail(link, "out of memory");
+        return;
+    }
+    link->lookup->link = link;
+    link->request = evdns_getaddrinfo(link->dns, link->config.url.host, port, &hints, on_lookup, link->lookup);
+    if (link->resolved)
+        link->request = NULL;
+}
+
+static void attempt(struct redis_link *link)
+{
+    link->connects++;
+    link->attempt_us = clock_now_us(link->clock) + link->config.connect_timeout_ms * 1000;
+    link->check_us = INT64_MAX;
+    arm(link, link->attempt_us);
+    if (link->config.url.unix_path[0])
+        link_try(link);
+    else
+        resolve(link);
+}
+
+/* ---- the three events ---- */
+
+static void on_io(evutil_socket_t fd, short events, void *arg)
+{
+    struct redis_link *link = arg;
+    const char *problem;
+
+    (void)fd;
+    if (link->state == LINK_CONNECTING) {
+        connected(link);
+        return;
+    }
+    if (events & EV_WRITE)
+        write_output(link);
+    if (!(events & EV_READ))
+        return;
+    problem = read_input(link);
+    if (link->state != LINK_STOPPED && problem)
+        link_fail(link, problem);
+}
+
+static void on_step(evutil_socket_t fd, short events, void *arg)
+{
+    struct redis_link *link = arg;
+
+    (void)fd;
+    (void)events;
+    if (link->state == LINK_STOPPED) {
+        fail_commands(link);
+        return;
+    }
+    if (link->state == LINK_RESOLVING && link->resolved) {
+        link->resolved = false;
+        if (link->address)
+            link_try(link);
+        else
+            link_fail(link, link->problem[0] ? link->problem : "the name has no address");
+        return;
+    }
+    if (link->state != LINK_SIGNING_IN && link->state != LINK_OPEN)
+        return;
+    if (!link->drop_problem)
+        write_output(link);
+    if (link->drop_problem)
+        link_fail(link, link->drop_problem);
+}
+
+/* Looks for commands past their deadline; sets the next look. */
+static bool overdue(struct redis_link *link, int64_t now)
+{
+    int64_t next = INT64_MAX;
+
+    for (const struct redis_command *command = link->first; command; command = command->next) {
+        if (command->deadline_us <= now)
+            return true;
+        if (command->deadline_us < next)
+            next = command->deadline_us;
+    }
+    link->check_us = INT64_MAX;
+    if (next != INT64_MAX)
+        arm(link, next);
+    return false;
+}
+
+static void on_timer(evutil_socket_t fd, short events, void *arg)
+{
+    struct redis_link *link = arg;
+    int64_t now = clock_now_us(link->clock);
+    const char *problem;
+
+    (void)fd;
+    (void)events;
+    if (link->check_us != INT64_MAX && now < link->check_us) { /* early by the rounding of the loop's own clock */
+        set_timer(link->timer, now, link->check_us);
+        return;
+    }
+    link->check_us = INT64_MAX;
+    switch (link->state) {
+    case LINK_STOPPED:
+        return;
+    case LINK_WAITING:
+        attempt(link);
+        return;
+    case LINK_RESOLVING:
+        link_fail(link, "looking up the name took too long");
+        return;
+    case LINK_CONNECTING:
+        link_fail(link, "connecting took too long");
+        return;
+    case LINK_SIGNING_IN:
+        link_fail(link, "the server did not answer in time");
+        return;
+    case LINK_OPEN:
+        /* A daemon that was itself stopped finds its answers waiting: read before judging. */
+        problem = read_input(link);
+        if (link->state == LINK_STOPPED)
+            return;
+        if (!problem && overdue(link, now))
+            problem = "the server did not answer in time";
+        if (problem)
+            link_fail(link, problem);
+        return;
+    }
+}
+
+static void on_alarm(evutil_socket_t fd, short events, void *arg)
+{
+    struct redis_link *link = arg;
+
+    (void)fd;
+    (void)events;
+    if (link->callbacks.alarm)
+        link->callbacks.alarm(link->callbacks.arg);
+}
+
+/* ---- the rest of the contract ---- */
+
+struct redis_link *redis_link_new(struct event_base *base, const struct clock *clock, const struct redis_link_config *config,
+                                  const struct redis_link_callbacks *callbacks)
+{
+    struct redis_link *link = calloc(1, sizeof(*link));
+
+    if (!link)
+        return NULL;
+    link->base = base;
+    link->clock = clock;
+    link->config = *config;
+    link->callbacks = *callbacks;
+    link->fd = -1;
+    link->last = &link->first;
+    link->check_us = INT64_MAX;
+    link->delay_ms = FIRST_DELAY_MS;
+    if (getrandom(&link->jitter, sizeof(link->jitter), GRND_NONBLOCK) < 0)
+        link->jitter = (unsigned)getpid();
+    redis_url_show(&config->url, link->shown, sizeof(link->shown));
+    link->read_buffer = malloc(READ_SIZE);
+    link->io = event_new(base, -1, 0, on_io, link);
+    link->step = event_new(base, -1, 0, on_step, link);
+    link->timer = evtimer_new(base, on_timer, link);
+    link->alarm = evtimer_new(base, on_alarm, link);
+    if (!link->read_buffer || !link->io || !link->step || !link->timer || !link->alarm) {
+        redis_link_free(link);
+        return NULL;
+    }
+    return link;
+}
+
+void redis_link_start(struct redis_link *link)
+{
+    if (link->state != LINK_STOPPED)
+        return;
+    link->state = LINK_WAITING;
+    link->delay_ms = FIRST_DELAY_MS;
+    link->check_us = INT64_MAX;
+    arm(link, clock_now_us(link->clock));
+}
+
+void redis_link_stop(struct redis_link *link)
+{
+    if (link->state == LINK_STOPPED)
+        return;
+    close_socket(link);
+    drop_lookup(link);
+    link->state = LINK_STOPPED;
+    (void)event_del(link->timer);
+    link->check_us = INT64_MAX;
+    event_active(link->step, 0, 0);
+}
+
+void redis_link_free(struct redis_link *link)
+{
+    if (!link)
+        return;
+    if (link->io && link->step && link->timer) {
+        close_socket(link);
+        drop_lookup(link);
+    }
+    if (link->dns)
+        evdns_base_free(link->dns, 0);
+    if (link->io)
+        event_free(link->io);
+    if (link->step)
+        event_free(link->step);
+    if (link->timer)
+        event_free(link->timer);
+    if (link->alarm)
+        event_free(link->alarm);
+    free(link->read_buffer);
+    free(link->output);
+    free(link);
+}
+
+bool redis_link_is_open(const struct redis_link *link)
+{
+    return link->state == LINK_OPEN && !link->drop_problem;
+}
+
+bool redis_link_is_waiting(const struct redis_link *link)
+{
+    return link->state == LINK_WAITING;
+}
+
+const char *redis_link_address(const struct redis_link *link)
+{
+    return link->shown;
+}
+
+const char *redis_link_problem(const struct redis_link *link)
+{
+    return link->problem;
+}
+
+uint64_t redis_link_connects(const struct redis_link *link)
+{
+    return link->connects;
+}
+
+size_t redis_link_in_flight(const struct redis_link *link)
+{
+    return link->in_flight;
+}
+
+bool redis_link_can_send(const struct redis_link *link)
+{
+    return redis_link_is_open(link) && link->in_flight < IN_FLIGHT_MAX && link->output_len - link->output_sent < OUTPUT_MAX;
+}
+
+void redis_link_drop(struct redis_link *link, const char *problem)
+{
+    if (link->state == LINK_STOPPED || link->state == LINK_WAITING || link->drop_problem)
+        return;
+    link->drop_problem = problem;
+    event_active(link->step, 0, 0);
+}
+
+void redis_link_alarm(struct redis_link *link, int64_t at_us)
+{
+    if (at_us == INT64_MAX)
+        (void)event_del(link->alarm);
+    else
+        set_timer(link->alarm, clock_now_us(link->clock), at_us);
+}

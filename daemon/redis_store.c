@@ -1,0 +1,1166 @@
+/* The life of the attachment:
+ *
+ *                       link up                      'attached'
+ *     DETACHED ───────────────────► ATTACHING ─────────────────────► READY
+ *         ▲                          │  ▲                             │
+ *         │ refused, or link down    │  └───────── 'differs' ─────────┤
+ *         └──────────────────────────┴────────────── link down ───────┘
+ *
+ * READY      calls are sent at once.
+ * ATTACHING  calls are held, in order, until their deadline. After a 'differs' the attach goes out on the same connection, behind what is
+ *            in flight there: those answers come first, so none is read in another life than the one it was sent in.
+ * DETACHED   right after a connection that worked was lost, calls are held too, until the next attempt ends; after a failed attempt they
+ *            fail at once, so that nobody hangs while Redis is away.
+ *
+ * A call that was sent when its connection broke may have run. Those that may be run twice (all but release and break) are held and run
+ * again under the same confirm number: attaching has raised the node's generation by then, so the first copy, should it still sit in
+ * a socket buffer of Redis, does nothing when it is read.
+ */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "daemon/redis_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <hiredis/hiredis.h>
+
+#include "daemon/log.h"
+#include "daemon/redis_link.h"
+#include "daemon/redis_script.h"
+
+#define BEAT_MS            500
+#define CONNECT_MS         500
+#define MAX_DELAY_MS       250
+#define ATTACH_MS          200 /* attaching and putting back */
+#define NODE_KEY_MS        4000
+#define JUMP               1000000
+#define HELD_MAX           65536
+#define RERUNS_MAX         16
+#define SPARE_RUNS_MAX     256
+#define KEY_HEAD_MAX       96
+#define TICKET_TEXT        24
+
+enum attachment { DETACHED, ATTACHING, READY };
+
+struct run { /* one command on its way */
+    struct redis_command command;
+    struct redis_store *store;
+    struct store_call *call;
+    struct run *spare;
+    bool whole_script; /* EVAL, after the server said NOSCRIPT */
+};
+
+struct redis_store {
+    struct store seam;
+    const struct clock *clock;
+    struct redis_store_config config;
+    struct store_events events;
+    struct redis_link *link, *messages;
+
+    char node[17];
+    char key_incarnation[KEY_HEAD_MAX], key_fence[KEY_HEAD_MAX], key_node[KEY_HEAD_MAX], key_recovery[KEY_HEAD_MAX];
+    char head_lock[KEY_HEAD_MAX], head_queue[KEY_HEAD_MAX], head_waiters[KEY_HEAD_MAX], pattern_head[2 * KEY_HEAD_MAX];
+
+    enum attachment attachment;
+    bool stopped;
+    char incarnation[256], identity[128], life[TICKET_TEXT];
+    char fence_text[TICKET_TEXT], generation_text[TICKET_TEXT];
+    int64_t fence; /* g: the greatest ever seen in an answer */
+    int64_t generation;
+    bool window_open;
+    const char *role;
+    char refusal[160];
+
+    struct redis_command attach, beat;
+    bool attach_sent, attach_whole, beat_sent, beat_whole;
+    int64_t beat_at_us, heard_us, alarm_us;
+
+    struct store_call *held, **held_last;
+    size_t held_count;
+    struct store_call *failed, **failed_last; /* to be answered at the end of the turn */
+    struct run *spare;
+    size_t spare_count;
+    uint64_t attaches, openings, fence_raises, errors;
+    struct log_gate gate;
+};
+
+static void send_call(struct redis_store *s, struct store_call *call, bool whole_script);
+static void begin_attach(struct redis_store *s);
+
+/* W - W/6 must exceed: a beat, the deadline of a beat in flight on a dead connection, a connection attempt, the longest delay between
+ * attempts, attaching and putting back. */
+int64_t redis_store_min_window_ms(int64_t timeout_ms)
+{
+    int64_t sum = BEAT_MS + timeout_ms + CONNECT_MS + MAX_DELAY_MS + ATTACH_MS;
+
+    return sum * 6 / 5 + 1;
+}
+
+/* ---- what errors mean ---- */
+
+static const struct {
+    const char *code;
+    const char *problem;
+    bool drop; /* the connection is of no use any more */
+} redis_errors[] = {
+    {"NOSCRIPT", "Redis lost a script twice", false},
+    {"LOADING", "Redis is loading its data", true},
+    {"READONLY", "Redis is a read-only replica", true},
+    {"MASTERDOWN", "Redis is a replica without its master", true},
+    {"MISCONF", "Redis refuses writes: it cannot save to disk (MISCONF)", false},
+    {"OOM", "Redis is out of memory (OOM)", false},
+    {"NOAUTH", "Redis asks for a password (NOAUTH)", true},
+    {"WRONGPASS", "Redis refused user or password (WRONGPASS)", true},
+    {"NOPERM", "Redis forbids this user a command or key (NOPERM)", false},
+    {"BUSY", "Redis is busy with a script (BUSY)", false},
+    {"CLUSTERDOWN", "the Redis cluster is down (CLUSTERDOWN)", false},
+    {"MOVED", "this Redis Cluster node does not hold pawl's keys (MOVED)", false},
+    {"NOREPLICAS", "Redis has too few replicas (NOREPLICAS)", false},
+    {"WRONGTYPE", "a key of pawl's holds a value of another type (WRONGTYPE)", false},
+    {"max number of clients", "Redis accepts no more clients", true},
+};
+
+static const char *error_problem(const char *text, bool *ret_drop)
+{
+    size_t rows = sizeof(redis_errors) / sizeof(redis_errors[0]);
+
+    *ret_drop = false;
+    for (int anywhere = 0; anywhere < 2; anywhere++) { /* Redis before 7 wraps an error of a script in another */
+        for (size_t i = 0; i < rows; i++) {
+            size_t len = strlen(redis_errors[i].code);
+            if (anywhere ? strstr(text, redis_errors[i].code) != NULL : strncmp(text, redis_errors[i].code, len) == 0) {
+                *ret_drop = redis_errors[i].drop;
+                return redis_errors[i].problem;
+            }
+        }
+    }
+    return "Redis refused the call";
+}
+
+static void complain(struct redis_store *s, const char *event, const char *problem, const char *answer)
+{
+    uint64_t left_out;
+
+    s->errors++;
+    if (log_gate_pass(&s->gate, clock_now_us(s->clock), &left_out))
+        log_warn(event, LOG_STR("problem", problem), LOG_STR("answer", answer), LOG_INT("suppressed", left_out));
+}
+
+/* ---- finishing calls ---- */
+
+static void set_alarm(struct redis_store *s, int64_t at_us)
+{
+    if (at_us < s->alarm_us) {
+        s->alarm_us = at_us;
+        redis_link_alarm(s->link, at_us);
+    }
+}
+
+/* Answers without anything having been done, at the end of the turn. */
+static void fail_later(struct redis_store *s, struct store_call *call, const char *problem)
+{
+    call->result = call->may_have_run ? STORE_UNKNOWN : STORE_UNAVAILABLE;
+    call->problem = problem;
+    call->next = NULL;
+    *s->failed_last = call;
+    s->failed_last = &call->next;
+    set_alarm(s, clock_now_us(s->clock));
+}
+
+static void answer_failed(struct redis_store *s)
+{
+    struct store_call *call = s->failed;
+
+    s->failed = NULL;
+    s->failed_last = &s->failed;
+    while (call) {
+        struct store_call *next = call->next;
+        call->done(call);
+        call = next;
+    }
+}
+
+static void hold(struct redis_store *s, struct store_call *call)
+{
+    if (s->held_count >= HELD_MAX || s->stopped) {
+        fail_later(s, call, s->stopped ? "this node is stopping" : "too many calls wait for Redis");
+        return;
+    }
+    call->next = NULL;
+    *s->held_last = call;
+    s->held_last = &call->next;
+    s->held_count++;
+    set_alarm(s, call->deadline_us);
+}
+
+static struct store_call *take_held(struct redis_store *s)
+{
+    struct store_call *call = s->held;
+
+    s->held = NULL;
+    s->held_last = &s->held;
+    s->held_count = 0;
+    return call;
+}
+
+static void fail_held(struct redis_store *s, const char *problem)
+{
+    struct store_call *call = take_held(s);
+
+    while (call) {
+        struct store_call *next = call->next;
+        fail_later(s, call, problem);
+        call = next;
+    }
+}
+
+static void send_held(struct redis_store *s)
+{
+    struct store_call *call = take_held(s);
+
+    while (call) {
+        struct store_call *next = call->next;
+        send_call(s, call, false);
+        call = next;
+    }
+}
+
+/* Fails the held calls whose time is over. */
+static void expire_held(struct redis_store *s, int64_t now)
+{
+    struct store_call *call = take_held(s);
+
+    while (call) {
+        struct store_call *next = call->next;
+        if (call->deadline_us <= now)
+            fail_later(s, call, s->attachment == ATTACHING ? "Redis did not answer in time" : redis_link_problem(s->link));
+        else
+            hold(s, call);
+        call = next;
+    }
+}
+
+/* ---- reading answers ---- */
+
+static int64_t number_at(const redisReply *reply, size_t i)
+{
+    return i < reply->elements && reply->element[i]->type == REDIS_REPLY_INTEGER ? (int64_t)reply->element[i]->integer : 0;
+}
+
+/* Remaining times: a key that ends this very millisecond, or (never ours) has no end, has nothing left. */
+static int64_t left_at(const redisReply *reply, size_t i)
+{
+    int64_t left = number_at(reply, i);
+
+    return left < 0 ? 0 : left;
+}
+
+static const char *string_at(const redisReply *reply, size_t i, size_t *ret_len)
+{
+    if (i >= reply->elements || reply->element[i]->type != REDIS_REPLY_STRING) {
+        *ret_len = 0;
+        return "";
+    }
+    *ret_len = (size_t)reply->element[i]->len;
+    return reply->element[i]->str;
+}
+
+static bool status_is(const redisReply *reply, const char *status)
+{
+    size_t len;
+    const char *text = string_at(reply, 0, &len);
+
+    return len == strlen(status) && memcmp(text, status, len) == 0;
+}
+
+static void read_owner(struct store_holder *holder, const redisReply *reply, size_t i)
+{
+    size_t len;
+    const char *owner = string_at(reply, i, &len);
+
+    holder->owner_len = len < PAWL_OWNER_MAX ? len : PAWL_OWNER_MAX;
+    memcpy(holder->owner, owner, holder->owner_len);
+    holder->owner[holder->owner_len] = '\0';
+}
+
+static void read_holder(struct store_holder *holder, const redisReply *reply, size_t i)
+{
+    holder->token = number_at(reply, i);
+    holder->ttl_ms = left_at(reply, i + 1);
+    holder->held_ms = left_at(reply, i + 2);
+    read_owner(holder, reply, i + 3);
+}
+
+static void read_woken(struct store_call *call, const redisReply *reply, size_t i)
+{
+    size_t len;
+    const char *id = string_at(reply, i, &len);
+
+    call->ret_woken.text[0] = '\0';
+    if (len == PAWL_LEASE_ID_LEN) {
+        memcpy(call->ret_woken.text, id, len);
+        call->ret_woken.text[len] = '\0';
+    }
+}
+
+static void read_lease(struct store_call *call, const redisReply *reply)
+{
+    call->ret_token = number_at(reply, 2);
+    call->ret_ttl_ms = left_at(reply, 3);
+    call->ret_granted_ms = number_at(reply, 4);
+    read_owner(&call->holder, reply, 5);
+}
+
+static enum store_result read_acquire(struct store_call *call, const redisReply *reply)
+{
+    if (status_is(reply, "granted") || status_is(reply, "repeated")) {
+        read_lease(call, reply);
+        return status_is(reply, "granted") ? STORE_DONE : STORE_REPEATED;
+    }
+    call->ret_ticket = number_at(reply, 2);
+    call->ret_waiters = number_at(reply, 3);
+    if (status_is(reply, "held")) {
+        read_holder(&call->holder, reply, 4);
+        return STORE_HELD;
+    }
+    if (status_is(reply, "turn"))
+        return STORE_TURN;
+    return status_is(reply, "full") ? STORE_FULL : STORE_UNKNOWN;
+}
+
+static enum store_result read_renew(struct store_call *call, const redisReply *reply)
+{
+    if (!status_is(reply, "renewed"))
+        return STORE_UNKNOWN;
+    read_lease(call, reply);
+    return STORE_DONE;
+}
+
+static enum store_result read_release(struct store_call *call, const redisReply *reply)
+{
+    if (!status_is(reply, "released"))
+        return STORE_UNKNOWN;
+    call->ret_token = number_at(reply, 2);
+    read_woken(call, reply, 3);
+    return STORE_DONE;
+}
+
+static enum store_result read_check(struct store_call *call, const redisReply *reply)
+{
+    if (!status_is(reply, "held"))
+        return STORE_UNKNOWN;
+    call->ret_ttl_ms = left_at(reply, 2);
+    return STORE_DONE;
+}
+
+static enum store_result read_break(struct store_call *call, const redisReply *reply)
+{
+    if (status_is(reply, "free"))
+        return STORE_LOST;
+    if (!status_is(reply, "broken"))
+        return STORE_UNKNOWN;
+    read_holder(&call->holder, reply, 2);
+    read_woken(call, reply, 6);
+    return STORE_DONE;
+}
+
+static enum store_result read_inspect(struct store_call *call, const redisReply *reply)
+{
+    if (!status_is(reply, "held") && !status_is(reply, "free"))
+        return STORE_UNKNOWN;
+    call->ret_recovering = number_at(reply, 2) != 0;
+    call->ret_waiters = number_at(reply, 3);
+    call->ret_position = number_at(reply, 4);
+    read_holder(&call->holder, reply, 5);
+    return STORE_DONE;
+}
+
+static enum store_result read_list(struct store_call *call, const redisReply *reply)
+{
+    size_t len;
+    const char *cursor = string_at(reply, 2, &len);
+
+    if (!status_is(reply, "page") || len == 0 || len > PAWL_CURSOR_MAX)
+        return STORE_UNKNOWN;
+    memcpy(call->cursor, cursor, len);
+    call->cursor[len] = '\0';
+    call->ret_recovering = number_at(reply, 3) != 0;
+    for (size_t i = 4; i + 6 <= reply->elements; i += 6) {
+        struct store_lock lock = {.token = number_at(reply, i + 1),
+                                  .ttl_ms = left_at(reply, i + 2),
+                                  .held_ms = left_at(reply, i + 3),
+                                  .waiters = number_at(reply, i + 5)};
+        lock.name = string_at(reply, i, &lock.name_len);
+        lock.owner = string_at(reply, i + 4, &lock.owner_len);
+        call->on_lock(call, &lock);
+    }
+    return STORE_DONE;
+}
+
+static enum store_result read_cancel(struct store_call *call, const redisReply *reply)
+{
+    if (!status_is(reply, "cancelled"))
+        return STORE_UNKNOWN;
+    call->ret_undone = number_at(reply, 2) != 0;
+    read_woken(call, reply, 3);
+    call->ret_waiters = number_at(reply, 4);
+    read_holder(&call->holder, reply, 5);
+    return STORE_DONE;
+}
+
+/* ---- sending calls: one row an operation ---- */
+
+static void add_int(struct redis_store *s, int64_t n)
+{
+    redis_link_arg_int(s->link, n);
+}
+
+static void add_str(struct redis_store *s, const char *text)
+{
+    redis_link_arg_str(s->link, text);
+}
+
+static void args_acquire(struct redis_store *s, const struct store_call *call)
+{
+    add_str(s, call->lease_id.text);
+    add_int(s, call->ttl_ms);
+    redis_link_arg(s->link, call->owner, call->owner_len);
+    add_str(s, s->node);
+    add_int(s, (int64_t)call->confirm);
+    add_str(s, s->life);
+    add_str(s, call->queue ? "1" : "0");
+    add_int(s, call->ticket);
+    add_int(s, call->max_waiters);
+    redis_link_arg(s->link, call->name, call->name_len);
+}
+
+static void args_renew(struct redis_store *s, const struct store_call *call)
+{
+    add_str(s, call->lease_id.text);
+    add_int(s, call->ttl_ms);
+    add_str(s, s->node);
+    add_int(s, (int64_t)call->confirm);
+    add_int(s, call->token);
+    redis_link_arg(s->link, call->owner, call->owner_len);
+    add_int(s, call->granted_ms);
+    redis_link_arg(s->link, call->name, call->name_len);
+}
+
+static void args_release(struct redis_store *s, const struct store_call *call)
+{
+    add_str(s, call->lease_id.text);
+    add_str(s, s->node);
+    add_str(s, s->life);
+    add_int(s, call->token);
+    redis_link_arg(s->link, call->name, call->name_len);
+}
+
+static void args_check(struct redis_store *s, const struct store_call *call)
+{
+    add_int(s, call->token);
+}
+
+static void args_break(struct redis_store *s, const struct store_call *call)
+{
+    add_str(s, s->node);
+    add_str(s, s->life);
+    redis_link_arg(s->link, call->name, call->name_len);
+}
+
+static void args_inspect(struct redis_store *s, const struct store_call *call)
+{
+    add_str(s, call->lease_id.text);
+}
+
+static void args_list(struct redis_store *s, const struct store_call *call)
+{
+    char pattern[2 * KEY_HEAD_MAX + PAWL_NAME_MAX + 2];
+    int len = snprintf(pattern, sizeof(pattern), "%s%.*s*", s->pattern_head, (int)call->prefix_len, call->prefix);
+
+    add_str(s, call->cursor);
+    redis_link_arg(s->link, pattern, (size_t)len);
+    add_int(s, (int64_t)strlen(s->head_lock));
+    add_str(s, s->head_queue);
+}
+
+static void args_cancel(struct redis_store *s, const struct store_call *call)
+{
+    add_str(s, call->lease_id.text);
+    add_str(s, s->node);
+    add_str(s, s->life);
+    add_int(s, (int64_t)call->confirm);
+    add_str(s, call->queue ? "1" : "0");
+    redis_link_arg(s->link, call->name, call->name_len);
+}
+
+static const struct call_row {
+    enum redis_script_id script;
+    size_t args; /* beside the three that every script gets */
+    bool on_lock;
+    bool repeatable; /* may be run twice */
+    void (*write)(struct redis_store *s, const struct store_call *call);
+    enum store_result (*read)(struct store_call *call, const redisReply *reply);
+} call_rows[] = {
+    [STORE_ACQUIRE] = {SCRIPT_ACQUIRE, 10, true, true, args_acquire, read_acquire},
+    [STORE_RENEW] = {SCRIPT_RENEW, 8, true, true, args_renew, read_renew},
+    [STORE_RELEASE] = {SCRIPT_RELEASE, 5, true, false, args_release, read_release},
+    [STORE_CHECK] = {SCRIPT_CHECK, 1, true, true, args_check, read_check},
+    [STORE_BREAK] = {SCRIPT_BREAK, 3, true, false, args_break, read_break},
+    [STORE_INSPECT] = {SCRIPT_INSPECT, 1, true, true, args_inspect, read_inspect},
+    [STORE_LIST] = {SCRIPT_LIST, 4, false, true, args_list, read_list},
+    [STORE_CANCEL] = {SCRIPT_CANCEL, 6, true, true, args_cancel, read_cancel},
+};
+
+/* EVALSHA (or EVAL), the four common keys and, for a lock, its three; then the three common arguments. */
+static void begin_script(struct redis_store *s, enum redis_script_id id, bool whole, size_t keys, size_t args)
+{
+    redis_link_begin(s->link, 3 + keys + args);
+    add_str(s, whole ? "EVAL" : "EVALSHA");
+    if (whole)
+        redis_link_arg(s->link, redis_scripts[id].body, redis_scripts[id].body_len);
+    else
+        redis_link_arg(s->link, redis_scripts[id].sha1, 40);
+    add_int(s, (int64_t)keys);
+    add_str(s, s->key_incarnation);
+    add_str(s, s->key_fence);
+    add_str(s, s->key_node);
+    add_str(s, s->key_recovery);
+}
+
+static void add_lock_key(struct redis_store *s, const char *head, const struct store_call *call)
+{
+    char key[KEY_HEAD_MAX + PAWL_NAME_MAX];
+    size_t len = strlen(head);
+
+    memcpy(key, head, len);
+    memcpy(key + len, call->name, call->name_len);
+    redis_link_arg(s->link, key, len + call->name_len);
+}
+
+static void add_attachment(struct redis_store *s)
+{
+    add_str(s, s->incarnation);
+    add_str(s, s->fence_text);
+    add_str(s, s->generation_text);
+}
+
+static struct run *take_run(struct redis_store *s)
+{
+    struct run *run = s->spare;
+
+    if (!run)
+        return calloc(1, sizeof(*run));
+    s->spare = run->spare;
+    s->spare_count--;
+    return run;
+}
+
+static void give_run(struct redis_store *s, struct run *run)
+{
+    if (s->spare_count >= SPARE_RUNS_MAX) {
+        free(run);
+        return;
+    }
+    run->spare = s->spare;
+    s->spare = run;
+    s->spare_count++;
+}
+
+static void see_fence(struct redis_store *s, int64_t fence)
+{
+    if (fence > s->fence && fence <= PAWL_TOKEN_MAX) {
+        s->fence = fence;
+        snprintf(s->fence_text, sizeof(s->fence_text), "%lld", (long long)fence);
+    }
+}
+
+/* The answer is none that this call is made of: whether it ran is not known. */
+static void finish_error(struct redis_store *s, struct store_call *call, const redisReply *reply)
+{
+    bool drop;
+    const char *text = reply->type == REDIS_REPLY_ERROR ? reply->str : "not an array";
+    const char *problem = reply->type == REDIS_REPLY_ERROR ? error_problem(text, &drop) : "Redis gave an odd answer";
+
+    complain(s, "store_error", problem, text);
+    if (reply->type == REDIS_REPLY_ERROR && drop)
+        redis_link_drop(s->link, problem);
+    /* Redis refuses before a script's first write, or a write of it; the one that makes a lease is the last. A sentence unknown to the
+     * table is no proof of that. */
+    call->result = call->may_have_run || reply->type != REDIS_REPLY_ERROR || strcmp(problem, "Redis refused the call") == 0
+                       ? STORE_UNKNOWN
+                       : STORE_UNAVAILABLE;
+    call->problem = problem;
+    call->done(call);
+}
+
+static void rerun(struct redis_store *s, struct store_call *call)
+{
+    if (++call->reruns > RERUNS_MAX) {
+        fail_later(s, call, "Redis changed too often during the call");
+        return;
+    }
+    hold(s, call);
+}
+
+static void finish(struct redis_store *s, struct store_call *call, const redisReply *reply)
+{
+    static const char foreign[] = "a key that pawl did not write stands at this lock's name";
+
+    see_fence(s, number_at(reply, 1));
+    call->problem = "";
+    if (status_is(reply, "recovering")) {
+        call->ret_ticket = number_at(reply, 2);
+        call->result = STORE_RECOVERING;
+    } else if (status_is(reply, "lost")) {
+        call->result = STORE_LOST;
+    } else if (status_is(reply, "foreign")) {
+        complain(s, "store_error", foreign, call->name);
+        call->result = STORE_UNAVAILABLE;
+        call->problem = foreign;
+    } else if (status_is(reply, "exhausted")) {
+        complain(s, "store_error", "the fence is exhausted", "");
+        call->result = STORE_UNAVAILABLE;
+        call->problem = "the fence is exhausted";
+    } else {
+        call->result = call_rows[call->op].read(call, reply);
+        if (call->result == STORE_UNKNOWN) {
+            call->problem = "Redis gave an odd answer";
+            complain(s, "store_error", call->problem, call_rows[call->op].script < SCRIPT_COUNT ? redis_scripts[call_rows[call->op].script].name : "");
+        }
+    }
+    call->done(call);
+}
+
+static void call_answered(struct redis_command *command, const redisReply *reply)
+{
+    struct run *run = (struct run *)command;
+    struct redis_store *s = run->store;
+    struct store_call *call = run->call;
+    bool whole = run->whole_script;
+
+    call->sent_us = command->sent_us;
+    call->command = NULL;
+    give_run(s, run);
+    if (!reply) {
+        call->may_have_run = true;
+        if (call_rows[call->op].repeatable)
+            rerun(s, call);
+        else
+            fail_later(s, call, "the connection to Redis was lost");
+        return;
+    }
+    if (s->events.answered)
+        s->events.answered(s->events.arg, clock_now_us(s->clock) - command->sent_us);
+    if (reply->type == REDIS_REPLY_ERROR && !whole && strncmp(reply->str, "NOSCRIPT", 8) == 0 && redis_link_can_send(s->link)) {
+        send_call(s, call, true);
+        return;
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
+        finish_error(s, call, reply);
+        return;
+    }
+    if (status_is(reply, "differs")) {
+        rerun(s, call);
+        begin_attach(s);
+        return;
+    }
+    if (status_is(reply, "more")) {
+        see_fence(s, number_at(reply, 1));
+        if (++call->reruns <= RERUNS_MAX * 64 && redis_link_can_send(s->link))
+            send_call(s, call, false);
+        else
+            fail_later(s, call, "the lock's queue is full of waiters that are gone");
+        return;
+    }
+    finish(s, call, reply);
+}
+
+static void send_call(struct redis_store *s, struct store_call *call, bool whole_script)
+{
+    const struct call_row *row = &call_rows[call->op];
+    struct run *run;
+
+    if (!redis_link_can_send(s->link)) {
+        hold(s, call);
+        return;
+    }
+    run = take_run(s);
+    if (!run) {
+        fail_later(s, call, "out of memory");
+        return;
+    }
+    run->store = s;
+    run->call = call;
+    run->whole_script = whole_script;
+    run->command.done = call_answered;
+    call->command = run;
+    begin_script(s, row->script, whole_script, row->on_lock ? 7 : 4, 3 + row->args);
+    if (row->on_lock) {
+        add_lock_key(s, s->head_lock, call);
+        add_lock_key(s, s->head_queue, call);
+        add_lock_key(s, s->head_waiters, call);
+    }
+    add_attachment(s);
+    row->write(s, call);
+    redis_link_send(s->link, &run->command, call->deadline_us);
+}
+
+static void submit(struct store *seam, struct store_call *call)
+{
+    struct redis_store *s = (struct redis_store *)seam;
+
+    call->reruns = 0;
+    call->may_have_run = false;
+    if (s->stopped) {
+        fail_later(s, call, "this node is stopping");
+    } else if (s->attachment == READY && redis_link_can_send(s->link)) {
+        send_call(s, call, false);
+    } else if (s->attachment == READY && redis_link_is_open(s->link)) {
+        fail_later(s, call, "too many calls wait for Redis");
+    } else if (s->attachment == DETACHED && s->refusal[0]) {
+        fail_later(s, call, s->refusal);
+    } else if (s->attachment == DETACHED && redis_link_is_waiting(s->link) && redis_link_problem(s->link)[0]) {
+        fail_later(s, call, redis_link_problem(s->link));
+    } else {
+        hold(s, call);
+    }
+}
+
+/* ---- attach ---- */
+
+static void detach(struct redis_store *s)
+{
+    bool was_ready = s->attachment == READY;
+
+    s->attachment = DETACHED;
+    if (was_ready && s->events.detached)
+        s->events.detached(s->events.arg);
+}
+
+/* The server is there but can't be used: say why, and look again after the link's back-off. */
+static void attach_refused(struct redis_store *s, const char *problem, const char *answer)
+{
+    if (problem != s->refusal)
+        snprintf(s->refusal, sizeof(s->refusal), "%s", problem);
+    complain(s, "attach_refused", s->refusal, answer);
+    detach(s);
+    fail_held(s, s->refusal);
+    redis_link_drop(s->link, s->refusal);
+}
+
+static void explain_refusal(struct redis_store *s, const redisReply *reply)
+{
+    char text[160];
+    size_t len;
+    const char *detail = string_at(reply, 2, &len);
+
+    if (status_is(reply, "not_master")) {
+        s->role = len == 5 && memcmp(detail, "slave", 5) == 0 ? "replica" : "unknown";
+        attach_refused(s, "Redis is not a master", "");
+    } else if (status_is(reply, "loading")) {
+        attach_refused(s, "Redis is loading its data", "");
+    } else if (status_is(reply, "no_identity")) {
+        attach_refused(s, "this server tells no run_id or master_replid", "");
+    } else if (status_is(reply, "evicts")) {
+        snprintf(text, sizeof(text), "Redis may evict keys (maxmemory-policy %.*s); set noeviction, or accept it with --allow-eviction",
+                 (int)(len < 40 ? len : 40), detail);
+        attach_refused(s, text, "");
+    } else if (status_is(reply, "bad_fence")) {
+        attach_refused(s, "the stored fence is damaged or out of range", "");
+    } else if (status_is(reply, "others")) {
+        attach_refused(s, "other nodes use this Redis: a recovery window is needed (--recovery-window)", "");
+    } else {
+        attach_refused(s, "Redis gave an odd answer", "");
+    }
+}
+
+static bool take_incarnation(struct redis_store *s, const redisReply *reply, bool *ret_new_life)
+{
+    size_t len, identity_len;
+    const char *incarnation = string_at(reply, 2, &len), *identity = string_at(reply, 3, &identity_len);
+    const char *at;
+
+    if (len == 0 || len >= sizeof(s->incarnation) || identity_len == 0 || identity_len >= sizeof(s->identity))
+        return false;
+    *ret_new_life = strlen(s->incarnation) != len || memcmp(s->incarnation, incarnation, len) != 0;
+    memcpy(s->incarnation, incarnation, len);
+    s->incarnation[len] = '\0';
+    memcpy(s->identity, identity, identity_len);
+    s->identity[identity_len] = '\0';
+    at = s->incarnation; /* run_id replid uuid base W */
+    for (int i = 0; i < 3; i++) {
+        at = strchr(at, ' ');
+        if (!at)
+            return false;
+        at++;
+    }
+    len = strcspn(at, " ");
+    if (len == 0 || len >= sizeof(s->life))
+        return false;
+    memcpy(s->life, at, len);
+    s->life[len] = '\0';
+    return true;
+}
+
+static void attached(struct redis_store *s, const redisReply *reply)
+{
+    bool new_life = false, opened = number_at(reply, 4) != 0;
+    int64_t now = clock_now_us(s->clock);
+
+    if (!take_incarnation(s, reply, &new_life)) {
+        attach_refused(s, "Redis gave an odd answer", "incarnation");
+        return;
+    }
+    see_fence(s, number_at(reply, 1));
+    s->attachment = READY;
+    s->refusal[0] = '\0';
+    s->role = "master";
+    s->window_open = number_at(reply, 5) > 0;
+    s->attaches++;
+    s->openings += opened;
+    s->fence_raises += number_at(reply, 6) != 0;
+    log_info("attached", LOG_STR("address", redis_link_address(s->link)), LOG_STR("opened", opened ? "yes" : "no"),
+             LOG_INT("fence", s->fence), LOG_INT("ticks", number_at(reply, 5)));
+    s->heard_us = now;
+    s->beat_at_us = now;
+    set_alarm(s, now);
+    redis_link_start(s->messages);
+    if (s->events.attached)
+        s->events.attached(s->events.arg, new_life, s->window_open);
+    send_held(s);
+}
+
+static void send_attach(struct redis_store *s, bool whole);
+
+static void attach_answered(struct redis_command *command, const redisReply *reply)
+{
+    struct redis_store *s = (struct redis_store *)((char *)command - offsetof(struct redis_store, attach));
+    bool drop;
+
+    s->attach_sent = false;
+    if (!reply || s->attachment != ATTACHING)
+        return; /* the link is going down and says so itself */
+    if (reply->type == REDIS_REPLY_ERROR && !s->attach_whole && strncmp(reply->str, "NOSCRIPT", 8) == 0)
+        send_attach(s, true);
+    else if (reply->type == REDIS_REPLY_ERROR)
+        attach_refused(s, error_problem(reply->str, &drop), reply->str);
+    else if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2)
+        attach_refused(s, "Redis gave an odd answer", "not an array");
+    else if (status_is(reply, "attached"))
+        attached(s, reply);
+    else
+        explain_refusal(s, reply);
+}
+
+static void send_attach(struct redis_store *s, bool whole)
+{
+    struct lease_id uuid;
+
+    lease_id_generate(&uuid);
+    s->attach_sent = true;
+    s->attach_whole = whole;
+    s->attach.done = attach_answered;
+    begin_script(s, SCRIPT_ATTACH, whole, 4, 8);
+    add_attachment(s);
+    add_str(s, uuid.text);
+    add_int(s, s->config.window_ms);
+    add_int(s, JUMP);
+    add_int(s, NODE_KEY_MS);
+    add_str(s, s->config.allow_eviction ? "1" : "0");
+    redis_link_send(s->link, &s->attach, clock_now_us(s->clock) + s->config.timeout_ms * 1000);
+}
+
+static void begin_attach(struct redis_store *s)
+{
+    if (s->attachment == ATTACHING || !redis_link_is_open(s->link))
+        return;
+    detach(s);
+    s->attachment = ATTACHING;
+    s->generation++;
+    snprintf(s->generation_text, sizeof(s->generation_text), "%lld", (long long)s->generation);
+    send_attach(s, false);
+}
+
+/* ---- beat ---- */
+
+static void send_beat(struct redis_store *s, bool whole);
+
+static int64_t beat_interval_us(const struct redis_store *s)
+{
+    int64_t tick = s->config.window_ms / 6;
+
+    return (s->window_open && tick > 0 && tick < BEAT_MS ? tick : BEAT_MS) * 1000;
+}
+
+static void beat_answered(struct redis_command *command, const redisReply *reply)
+{
+    struct redis_store *s = (struct redis_store *)((char *)command - offsetof(struct redis_store, beat));
+    bool drop = false, was_open = s->window_open;
+
+    s->beat_sent = false;
+    if (!reply || s->attachment != READY)
+        return;
+    if (reply->type == REDIS_REPLY_ERROR && !s->beat_whole && strncmp(reply->str, "NOSCRIPT", 8) == 0) {
+        send_beat(s, true);
+        return;
+    }
+    if (reply->type == REDIS_REPLY_ERROR) {
+        const char *problem = error_problem(reply->str, &drop);
+        complain(s, "beat_failed", problem, reply->str);
+        if (drop)
+            redis_link_drop(s->link, problem);
+        return;
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2)
+        return;
+    if (status_is(reply, "differs")) {
+        begin_attach(s);
+        return;
+    }
+    see_fence(s, number_at(reply, 1));
+    s->window_open = number_at(reply, 2) > 0;
+    if (was_open && !s->window_open) {
+        log_info("window_closed", LOG_INT("fence", s->fence));
+        if (s->events.window_closed)
+            s->events.window_closed(s->events.arg);
+    }
+}
+
+static void send_beat(struct redis_store *s, bool whole)
+{
+    s->beat_sent = true;
+    s->beat_whole = whole;
+    s->beat.done = beat_answered;
+    begin_script(s, SCRIPT_BEAT, whole, 4, 6);
+    add_attachment(s);
+    add_str(s, s->identity);
+    add_int(s, NODE_KEY_MS);
+    add_str(s, s->node);
+    redis_link_send(s->link, &s->beat, clock_now_us(s->clock) + s->config.timeout_ms * 1000);
+}
+
+/* The messages' connection is judged by our own beats coming back through it. */
+static void beat(struct redis_store *s, int64_t now)
+{
+    if (redis_link_is_open(s->messages) && now - s->heard_us > 4 * BEAT_MS * 1000 + s->config.timeout_ms * 1000) {
+        redis_link_drop(s->messages, "no message came through");
+        s->heard_us = now;
+    }
+    if (!s->beat_sent && redis_link_can_send(s->link))
+        send_beat(s, false);
+    s->beat_at_us = now + beat_interval_us(s);
+}
+
+static void on_alarm(void *arg)
+{
+    struct redis_store *s = arg;
+    int64_t now = clock_now_us(s->clock);
+
+    s->alarm_us = INT64_MAX;
+    if (s->held)
+        expire_held(s, now);
+    answer_failed(s);
+    if (s->attachment == READY && !s->stopped) {
+        if (now >= s->beat_at_us)
+            beat(s, now);
+        set_alarm(s, s->beat_at_us);
+    }
+}
+
+/* ---- what the two connections tell ---- */
+
+static void on_up(void *arg)
+{
+    begin_attach(arg);
+}
+
+static void on_down(void *arg, const char *problem, bool was_up)
+{
+    struct redis_store *s = arg;
+
+    redis_link_stop(s->messages);
+    s->attach_sent = s->beat_sent = false;
+    detach(s);
+    if (!was_up) {
+        s->refusal[0] = '\0';
+        fail_held(s, problem);
+    }
+}
+
+/* "wake LEASE_ID NAME", "forget LEASE_ID NAME", "beat" */
+static void on_message(struct redis_store *s, const char *text, size_t len)
+{
+    struct lease_id id;
+    const char *space = memchr(text, ' ', len);
+    size_t word = space ? (size_t)(space - text) : len;
+
+    s->heard_us = clock_now_us(s->clock);
+    if (!space || len < word + 1 + PAWL_LEASE_ID_LEN + 1 + 1 || text[word + 1 + PAWL_LEASE_ID_LEN] != ' ')
+        return;
+    if (lease_id_parse(text + word + 1, PAWL_LEASE_ID_LEN, &id) != 0)
+        return;
+    text += word + 1 + PAWL_LEASE_ID_LEN + 1;
+    len -= word + 1 + PAWL_LEASE_ID_LEN + 1;
+    if (word == 4 && s->events.wake)
+        s->events.wake(s->events.arg, &id, text, len);
+    else if (word == 6 && s->events.forget)
+        s->events.forget(s->events.arg, &id, text, len);
+}
+
+static void on_push(void *arg, const redisReply *reply)
+{
+    struct redis_store *s = arg;
+    size_t len;
+    const char *text;
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        complain(s, "messages_refused", "Redis refused the subscription", reply->str);
+        redis_link_drop(s->messages, "Redis refused the subscription");
+        return;
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 3)
+        return;
+    text = string_at(reply, 2, &len);
+    if (status_is(reply, "message"))
+        on_message(s, text, len);
+    else if (status_is(reply, "subscribe") && s->events.missed)
+        s->events.missed(s->events.arg);
+}
+
+static void on_messages_up(void *arg)
+{
+    struct redis_store *s = arg;
+
+    s->heard_us = clock_now_us(s->clock);
+    redis_link_begin(s->messages, 2);
+    redis_link_arg_str(s->messages, "SUBSCRIBE");
+    redis_link_arg_str(s->messages, s->key_node);
+    redis_link_send_silent(s->messages);
+}
+
+/* ---- start and stop ---- */
+
+static void status(const struct store *seam, struct store_status *ret)
+{
+    const struct redis_store *s = (const struct redis_store *)seam;
+
+    ret->ready = s->attachment == READY;
+    ret->window_open = s->window_open;
+    ret->problem = ret->ready ? "" : s->refusal[0] ? s->refusal : redis_link_problem(s->link)[0] ? redis_link_problem(s->link) : "not attached yet";
+    ret->address = redis_link_address(s->link);
+    ret->role = ret->ready ? "master" : s->role;
+    ret->incarnation = s->incarnation;
+    ret->fence = s->fence;
+    ret->pending = redis_link_in_flight(s->link) + s->held_count;
+    ret->connects = redis_link_connects(s->link) + redis_link_connects(s->messages);
+    ret->attaches = s->attaches;
+    ret->openings = s->openings;
+    ret->fence_raises = s->fence_raises;
+    ret->errors = s->errors;
+}
+
+static const struct store_ops redis_store_ops = {submit, status};
+
+/* A prefix may hold characters that mean something in a glob. */
+static void make_pattern(struct redis_store *s)
+{
+    char *out = s->pattern_head;
+
+    for (const char *in = s->head_lock; *in; in++) {
+        if (strchr("*?[]\\", *in))
+            *out++ = '\\';
+        *out++ = *in;
+    }
+    *out = '\0';
+}
+
+static void make_keys(struct redis_store *s, const char *prefix)
+{
+    static const size_t cap = KEY_HEAD_MAX;
+    uint64_t random = 0;
+
+    if (getrandom(&random, sizeof(random), 0) < 0)
+        random = (uint64_t)clock_now_us(s->clock);
+    snprintf(s->node, sizeof(s->node), "%016llx", (unsigned long long)random);
+    snprintf(s->key_incarnation, cap, "%.64s{0}:incarnation", prefix);
+    snprintf(s->key_fence, cap, "%.64s{0}:fence", prefix);
+    snprintf(s->key_recovery, cap, "%.64s{0}:recovery", prefix);
+    snprintf(s->key_node, cap, "%.64s{0}:node:%s", prefix, s->node);
+    snprintf(s->head_lock, cap, "%.64s{0}:lock:", prefix);
+    snprintf(s->head_queue, cap, "%.64s{0}:queue:", prefix);
+    snprintf(s->head_waiters, cap, "%.64s{0}:waiters:", prefix);
+    make_pattern(s);
+}
+
+struct redis_store *redis_store_new(struct event_base *base, const struct clock *clock, const struct redis_store_config *config,
+                                    const struct store_events *events)
+{
+    struct redis_store *s = calloc(1, sizeof(*s));
+    struct redis_link_config link_config = {.url = config->url, .label = "commands", .max_delay_ms = MAX_DELAY_MS};
+    struct redis_link_callbacks callbacks = {.up = on_up, .down = on_down, .alarm = on_alarm};
+    struct redis_link_callbacks message_callbacks = {.up = on_messages_up, .push = on_push};
+
+    if (!s)
+        return NULL;
+    s->seam.ops = &redis_store_ops;
+    s->clock = clock;
+    s->config = *config;
+    s->config.key_prefix = NULL;
+    s->events = *events;
+    s->role = "unknown";
+    s->alarm_us = INT64_MAX;
+    s->held_last = &s->held;
+    s->failed_last = &s->failed;
+    snprintf(s->fence_text, sizeof(s->fence_text), "0");
+    snprintf(s->generation_text, sizeof(s->generation_text), "0");
+    make_keys(s, config->key_prefix);
+    callbacks.arg = message_callbacks.arg = s;
+    link_config.connect_timeout_ms = config->timeout_ms < CONNECT_MS ? config->timeout_ms : CONNECT_MS;
+    s->link = redis_link_new(base, clock, &link_config, &callbacks);
+    link_config.label = "messages";
+    s->messages = redis_link_new(base, clock, &link_config, &message_callbacks);
+    if (!s->link || !s->messages) {
+        redis_store_free(s);
+        return NULL;
+    }
+    redis_link_start(s->link);
+    return s;
+}
+
+struct store *redis_store_seam(struct redis_store *s)
+{
+    return &s->seam;
+}
+
+const char *redis_store_node(const struct redis_store *s)
+{
+    return s->node;
+}
+
+void redis_store_stop(struct redis_store *s)
+{
+    s->stopped = true;
+    redis_link_stop(s->messages);
+    redis_link_stop(s->link);
+    detach(s);
+    fail_held(s, "this node is stopping");
+}
+
+void redis_store_free(struct redis_store *s)
+{
+    if (!s)
+        return;
+    redis_link_free(s->link);
+    redis_link_free(s->messages);
+    while (s->spare) {
+        struct run *next = s->spare->spare;
+        free(s->spare);
+        s->spare = next;
+    }
+    free(s);
+}

@@ -1,0 +1,220 @@
+/* URLs of a Redis. They hold a password, which decides how this file is written: no sentence repeats any of the text, a half-read result does not stay
+ * on the stack, and the mask works on text that is not a URL at all, because it is the malformed ones that end up in front of people.
+ *
+ *     redis://[[user]:password@]host[:port][/[db]]
+ *     unix://[[user]:password@]/path[?db=N]
+ *
+ * The user and the password are percent-decoded; raw '/', '?', '#' and '@' in them are refused rather than guessed at, since where such a password
+ * ends depends on who reads it.
+ */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "daemon/redis_url.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "daemon/host_port.h"
+
+#define DB_PROBLEM "the database must be a number, as in redis://host:6379/0 or unix:///path?db=0"
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+/* Decodes raw[0..len) into out. */
+static const char *decode(const char *raw, size_t len, char *out, size_t cap)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        char c = raw[i];
+
+        if (c <= ' ' || c > '~' || strchr("/?#@", c))
+            return "in user and password, blanks and / ? # @ must be percent-encoded (%20 %2F %3F %23 %40)";
+        if (c == '%') {
+            int high = i + 1 < len ? hex_digit(raw[i + 1]) : -1;
+            int low = i + 2 < len ? hex_digit(raw[i + 2]) : -1;
+
+            if (high < 0 || low < 0)
+                return "user or password has a '%' without two hexadecimal digits (write %25 for the sign itself)";
+            if (high == 0 && low == 0)
+                return "user and password cannot hold a NUL";
+            c = (char)(high * 16 + low);
+            i += 2;
+        }
+        if (n + 1 >= cap)
+            return "user or password is too long";
+        out[n++] = c;
+    }
+    out[n] = '\0';
+    return NULL;
+}
+
+static const char *read_login(const char *text, size_t len, struct redis_url *url)
+{
+    const char *colon = memchr(text, ':', len);
+    const char *problem;
+
+    if (!colon)
+        return "what stands before the '@' must be user:password, or :password for the default user";
+    problem = decode(text, (size_t)(colon - text), url->user, sizeof(url->user));
+    if (!problem)
+        problem = decode(colon + 1, len - (size_t)(colon - text) - 1, url->password, sizeof(url->password));
+    if (!problem && !url->password[0])
+        problem = "the password is empty";
+    return problem;
+}
+
+static const char *read_db(const char *text, size_t len, struct redis_url *url)
+{
+    long db = host_port_number(text, len, INT_MAX);
+
+    if (db < 0)
+        return DB_PROBLEM;
+    url->db = (int)db;
+    return NULL;
+}
+
+static const char *read_tcp(const char *text, struct redis_url *url)
+{
+    /* The last '@', not the first: neither host nor database can hold one, a carelessly written password can. */
+    const char *at = strrchr(text, '@');
+    const char *rest = at ? at + 1 : text;
+    size_t len = strcspn(rest, "/?#");
+    struct host_port where;
+    const char *problem = at ? read_login(text, (size_t)(at - text), url) : NULL;
+
+    if (problem)
+        return problem;
+    problem = host_port_parse(rest, len, HOST_PORT_REDIS, &where);
+    if (problem)
+        return problem;
+    memcpy(url->host, where.host, sizeof(url->host));
+    url->port = where.port;
+    rest += len;
+    if (rest[0] == '?' || strpbrk(rest, "?#"))
+        return "a redis:// URL takes no '?' or '#' part";
+    if (rest[0] == '/' && rest[1])
+        return read_db(rest + 1, strlen(rest + 1), url);
+    return NULL;
+}
+
+static const char *read_unix(const char *text, struct redis_url *url)
+{
+    size_t login = text[0] == '/' ? 0 : strcspn(text, "/");
+    const char *path = text + login;
+    size_t len = strcspn(path, "?");
+    const char *problem;
+
+    if (login > 0) {
+        if (text[login - 1] != '@')
+            return "the path of a unix socket must be absolute: unix:///run/redis.sock";
+        problem = read_login(text, login - 1, url);
+        if (problem)
+            return problem;
+    }
+    if (len < 2 || path[0] != '/' || path[len - 1] == '/')
+        return "the path of a unix socket must be absolute: unix:///run/redis.sock";
+    if (len >= sizeof(url->unix_path))
+        return "the path of a unix socket can have at most 107 bytes";
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)path[i] < 0x20 || path[i] == 0x7f)
+            return "the path of a unix socket has a control character";
+    }
+    memcpy(url->unix_path, path, len);
+    url->unix_path[len] = '\0';
+    if (!path[len])
+        return NULL;
+    if (strncmp(path + len, "?db=", 4) != 0)
+        return "only ?db=N may follow the path of a unix socket";
+    return read_db(path + len + 4, strlen(path + len + 4), url);
+}
+
+static bool has_scheme(const char *text, const char *scheme)
+{
+    return strncasecmp(text, scheme, strlen(scheme)) == 0;
+}
+
+static const char *read_url(const char *text, struct redis_url *url)
+{
+    if (has_scheme(text, "redis://"))
+        return read_tcp(text + strlen("redis://"), url);
+    if (has_scheme(text, "unix://"))
+        return read_unix(text + strlen("unix://"), url);
+    if (has_scheme(text, "rediss://"))
+        return "rediss:// is not supported: pawld speaks to Redis without TLS; put a tunnel in front of it or use a unix socket";
+    if (has_scheme(text, "sentinel://"))
+        return "sentinel:// is not supported: name the Redis itself";
+    return "must be redis://[user:password@]host:port[/db] or unix:///path[?db=N]";
+}
+
+int redis_url_parse(const char *text, struct redis_url *out, char *problem, size_t cap)
+{
+    struct redis_url url = {0};
+    const char *why = read_url(text, &url);
+
+    if (why)
+        snprintf(problem, cap, "%s", why);
+    else
+        *out = url;
+    explicit_bzero(&url, sizeof(url));
+    return why ? -1 : 0;
+}
+
+void redis_url_show(const struct redis_url *url, char *out, size_t cap)
+{
+    const char *zone = strchr(url->host, '%');
+
+    if (url->unix_path[0])
+        snprintf(out, cap, "unix://%s?db=%d", url->unix_path, url->db);
+    else if (!strchr(url->host, ':'))
+        snprintf(out, cap, "redis://%s:%d/%d", url->host, url->port, url->db);
+    else if (!zone)
+        snprintf(out, cap, "redis://[%s]:%d/%d", url->host, url->port, url->db);
+    else
+        snprintf(out, cap, "redis://[%.*s%%25%s]:%d/%d", (int)(zone - url->host), url->host, zone + 1, url->port, url->db);
+}
+
+/* What may follow a '?' without being a secret that somebody put there by mistake. */
+static bool harmless_query(const char *query)
+{
+    return strncmp(query, "db=", 3) == 0 && strspn(query + 3, "0123456789") == strlen(query + 3);
+}
+
+void redis_url_mask(const char *text, char *out, size_t cap)
+{
+    const char *slashes = strstr(text, "//");
+    const char *at = strrchr(text, '@');
+    const char *login, *colon, *rest, *query;
+    size_t shown;
+
+    /* A "//" behind the '@' is not the scheme's. */
+    login = slashes && (!at || slashes < at) ? slashes + 2 : text;
+    colon = at ? memchr(login, ':', (size_t)(at - login)) : NULL;
+    rest = at ? at : text;
+    query = strchr(rest, '?');
+    shown = query && !harmless_query(query + 1) ? (size_t)(query - rest) + 1 : strlen(rest);
+    if (shown > INT_MAX / 2)
+        shown = INT_MAX / 2;
+    /* Without a colon the whole of it may be the password. Without a scheme too: "redis:secret@host" is not a user called redis. */
+    if (at && login == text)
+        colon = NULL;
+    if (!at)
+        snprintf(out, cap, "%.*s%s", (int)shown, rest, query && rest[shown] ? "***" : "");
+    else
+        snprintf(out, cap, "%.*s%s***%.*s%s", (int)((colon ? colon : login) - text), text, colon ? ":" : "", (int)shown, rest,
+                 query && rest[shown] ? "***" : "");
+}

@@ -1,0 +1,26 @@
+/* Where a Redis is: redis://[user:pass@]host:port[/db] or unix:///path[?db=N], as text and as parts. Pure; no allocation.
+ * Percent-escapes in user and password are decoded; [IPv6] in brackets; default port 6379, default db 0. */
+#ifndef PAWL_REDIS_URL_H
+#define PAWL_REDIS_URL_H
+
+#include <stddef.h>
+
+struct redis_url {
+    char host[256];      /* a name or an address without brackets; empty for a unix socket */
+    char unix_path[108]; /* empty for TCP */
+    int port;
+    int db;
+    char user[128];      /* empty: none */
+    char password[512];  /* empty: none */
+};
+
+/* Returns 0, or -1 with a sentence in problem that does not repeat the password. rediss:// and sentinel:// are refused with a sentence of their own. */
+int redis_url_parse(const char *text, struct redis_url *out, char *problem, size_t cap);
+
+/* The URL without secrets, for logs and status: "redis://127.0.0.1:6379/0". */
+void redis_url_show(const struct redis_url *url, char *out, size_t cap);
+
+/* Masks the password in a URL of any form in place of a copy: "redis://u:***@h:1/0". Works on malformed ones too: everything between the scheme's "//" and the last '@'. */
+void redis_url_mask(const char *text, char *out, size_t cap);
+
+#endif

@@ -1,0 +1,192 @@
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "daemon/router.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/lock_name.h"
+
+#define LOCKS      "/v1/locks/"
+#define NO_PARAMS  0u
+
+const struct route routes[] = {
+    {"acquire", HTTP_POST, ROUTE_VERB, "acquire", PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID), api_acquire},
+    {"renew", HTTP_POST, ROUTE_VERB, "renew", PARAM_BIT(LEASE_ID) | PARAM_BIT(TTL), api_renew},
+    {"release", HTTP_POST, ROUTE_VERB, "release", PARAM_BIT(LEASE_ID), api_release},
+    {"check", HTTP_POST, ROUTE_VERB, "check", PARAM_BIT(TOKEN), api_check},
+    {"break", HTTP_POST, ROUTE_VERB, "break", PARAM_BIT(REASON), api_break},
+    {"inspect", HTTP_GET, ROUTE_LOCK, "", PARAM_BIT(LEASE_ID), api_inspect},
+    {"list", HTTP_GET, ROUTE_FIXED, "/v1/locks", PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT) | PARAM_BIT(CURSOR), api_list},
+    {"status", HTTP_GET, ROUTE_FIXED, "/v1/status", NO_PARAMS, api_status},
+    {"healthz", HTTP_GET, ROUTE_FIXED, "/healthz", NO_PARAMS, api_healthz},
+    {"readyz", HTTP_GET, ROUTE_FIXED, "/readyz", NO_PARAMS, api_readyz},
+    {"metrics", HTTP_GET, ROUTE_FIXED, "/metrics", NO_PARAMS, api_metrics},
+};
+const size_t route_count = sizeof(routes) / sizeof(routes[0]);
+
+/* One name more than rows: requests that matched none are counted there. */
+static const char *names[sizeof(routes) / sizeof(routes[0]) + 1];
+#define ROUTE_NONE (sizeof(routes) / sizeof(routes[0]))
+
+const char *const *route_names(void)
+{
+    for (size_t i = 0; i < route_count; i++)
+        names[i] = routes[i].call;
+    names[ROUTE_NONE] = "none";
+    return names;
+}
+
+static bool slice_is(struct http_slice slice, const char *text)
+{
+    return slice.len == strlen(text) && memcmp(slice.at, text, slice.len) == 0;
+}
+
+/* Does the path have this row's shape? *ret_name is the raw name then (at NULL: none). */
+static bool shape_fits(const struct route *route, struct http_slice path, struct http_slice *ret_name)
+{
+    size_t head = strlen(LOCKS), verb = strlen(route->path);
+
+    *ret_name = (struct http_slice){NULL, 0};
+    if (route->shape == ROUTE_FIXED)
+        return slice_is(path, route->path);
+    if (path.len <= head || memcmp(path.at, LOCKS, head) != 0)
+        return false;
+    *ret_name = (struct http_slice){path.at + head, path.len - head};
+    if (route->shape == ROUTE_LOCK)
+        return true;
+    if (ret_name->len < verb + 1 || memcmp(path.at + path.len - verb, route->path, verb) != 0 || path.at[path.len - verb - 1] != '/')
+        return false;
+    ret_name->len -= verb + 1;
+    return true;
+}
+
+static const char *method_name(enum http_method method)
+{
+    return method == HTTP_POST ? "POST" : "GET, HEAD";
+}
+
+/* The row for method and path, or NULL with the methods that this path does take in `allow` ("" when the path is none of ours). */
+static const struct route *find(const struct http_request *request, struct http_slice *ret_name, char *allow, size_t cap)
+{
+    enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
+    bool get = false, post = false;
+
+    for (size_t i = 0; i < route_count; i++) {
+        struct http_slice name;
+        if (!shape_fits(&routes[i], request->path, &name))
+            continue;
+        if (routes[i].method == method) {
+            *ret_name = name;
+            return &routes[i];
+        }
+        get = get || routes[i].method == HTTP_GET;
+        post = post || routes[i].method == HTTP_POST;
+    }
+    snprintf(allow, cap, "%s%s%s", get ? method_name(HTTP_GET) : "", get && post ? ", " : "", post ? method_name(HTTP_POST) : "");
+    return NULL;
+}
+
+static void refuse_route(struct api *api, struct http_exchange *x, const struct http_request *request, const char *allow)
+{
+    static const char message[] = "{\"error\": \"method_not_allowed\", \"message\": \"this path does not take that method\"}";
+    static const struct route any_lock = {.shape = ROUTE_LOCK, .path = ""};
+    char header[64], block[256];
+    struct http_slice name;
+    struct text body;
+
+    if (!allow[0]) {
+        (void)api_error(api, ROUTE_NONE, x, PAWL_E_NOT_FOUND, NULL, NULL);
+        return;
+    }
+    if (request->method == HTTP_POST && shape_fits(&any_lock, request->path, &name)) { /* any verb of ours would have been found */
+        (void)api_error(api, ROUTE_NONE, x, PAWL_E_NOT_FOUND, "POST takes /v1/locks/{name}/acquire, renew, release, check or break", NULL);
+        return;
+    }
+    snprintf(header, sizeof(header), "Allow: %s\r\n", allow);
+    text_init(&body, block, sizeof(block), sizeof(block));
+    text_str(&body, message);
+    (void)api_reply(api, ROUTE_NONE, x, 405, header, &body, NULL, NULL);
+    text_close(&body);
+}
+
+static bool origin_allowed(const struct api *api, struct http_slice origin)
+{
+    for (size_t i = 0; i < api->options->allow_origin_count; i++)
+        if (slice_is(origin, api->options->allow_origin[i]))
+            return true;
+    return false;
+}
+
+/* Decodes and checks the name; on a problem answers and returns false. */
+static bool read_name(struct api_call *call, struct http_slice raw, char *name, size_t cap)
+{
+    const char *problem = NULL;
+    char message[256];
+    int len = percent_decode(raw.at, raw.len, name, cap);
+
+    if (len < 0)
+        problem = raw.len > cap ? "longer than 255 bytes, or badly percent-encoded" : "badly percent-encoded";
+    else
+        problem = lock_name_problem(name, (size_t)len);
+    if (problem) {
+        snprintf(message, sizeof(message), "name: %s", problem);
+        (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
+        return false;
+    }
+    call->name = name;
+    call->name_len = (size_t)len;
+    return true;
+}
+
+static bool read_params(struct api_call *call, const struct http_request *request, unsigned allowed)
+{
+    struct param_problem problem;
+    int bad = 0;
+
+    params_init(&call->params);
+    if (request->query.at)
+        bad = params_from_query(&call->params, request->query.at, request->query.len, allowed, &problem);
+    if (!bad && request->body.len > 0) {
+        if (request->method != HTTP_POST) {
+            snprintf(problem.message, sizeof(problem.message), "a GET takes its parameters in the query, and no body");
+            bad = -1;
+        } else {
+            bad = params_from_json(&call->params, request->body.at, request->body.len, allowed, &problem);
+        }
+    }
+    if (bad)
+        (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, problem.message, &call->params.lease_id);
+    return !bad;
+}
+
+void router_handle(void *ctx, struct http_exchange *x, const struct http_request *request)
+{
+    struct api_call call = {.api = ctx, .exchange = x};
+    struct http_slice raw_name;
+    char name[PAWL_NAME_MAX + 1], allow[32];
+    const struct route *route = find(request, &raw_name, allow, sizeof(allow));
+
+    if (!route) {
+        refuse_route(ctx, x, request, allow);
+        return;
+    }
+    call.route = (size_t)(route - routes);
+    if (request->origin.at && !origin_allowed(ctx, request->origin)) {
+        (void)api_error(ctx, call.route, x, PAWL_E_FORBIDDEN, "requests from web pages of this origin are not allowed", NULL);
+        return;
+    }
+    if (!read_params(&call, request, route->params))
+        return;
+    if (raw_name.at && !read_name(&call, raw_name, name, sizeof(name)))
+        return;
+    route->handler(&call);
+}
+
+void router_gone(void *ctx, struct http_exchange *x)
+{
+    (void)ctx;
+    api_gone(x);
+}

@@ -1,0 +1,41 @@
+-- Gives the holder's lease a new ttl (longer or shorter), counted from now.
+--
+-- KEYS  as common, 1 to 7
+-- ARGV  4 lease id  5 ttl ms  6 node  7 confirm number  8 the token this node's own table has for the lease (0: not in it)
+--       9 owner and 10 grant time, for putting it back  11 name
+-- Answer  {'renewed', fence, token, ttl, granted_ms, owner}  {'lost', fence}  {'recovering', fence}
+--
+-- Invariants: never creates a lease, except in the window one that this node itself vouches for; the token stays the same.
+local id, ttl, node, confirm, known = ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+local lease, released
+if stored then
+    lease, released = parse(stored)
+end
+
+if lease and lease.id == id then
+    if window and known == 0 then
+        return {'recovering', fence}
+    end
+    write(id, lease.token, node, confirm, lease.granted, lease.owner, ttl, 'XX')
+    if lease.node ~= node then
+        tell(lease.node, 'forget ' .. id .. ' ' .. ARGV[11])
+    end
+    return {'renewed', fence, lease.token, tonumber(ttl), lease.granted, lease.owner}
+end
+
+if not window then
+    return {'lost', fence}
+end
+if known == 0 then
+    return {'recovering', fence}
+end
+local there = lease and lease.token or released or 0
+if there >= known or (stored and not lease and not released) then
+    return {'lost', fence}
+end
+if known > fence then
+    redis.call('SET', KEYS[2], ARGV[8])
+    fence = known
+end
+write(id, known, node, confirm, tonumber(ARGV[10]), ARGV[9], ttl)
+return {'renewed', fence, known, tonumber(ttl), tonumber(ARGV[10]), ARGV[9]}

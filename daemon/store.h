@@ -1,0 +1,141 @@
+/* The seam between the broker and whatever keeps the leases: requests, results, and who owns what. No word of Redis in it.
+ *
+ * A store keeps leases, tokens and the order of waiters; it alone decides expiry. The broker hands it calls. Everything runs on one
+ * thread, and no function here calls back before it has returned.
+ *
+ * The life of the data. A store attaches to one unbroken life of its data and says so (store_events.attached). Until then, and while it
+ * can't be reached, calls are answered STORE_UNAVAILABLE. After a loss a recovery window is open, in which nothing is granted.
+ */
+#ifndef PAWL_STORE_H
+#define PAWL_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/lease_id.h"
+#include "proto/limits.h"
+
+enum store_op {
+    STORE_ACQUIRE, /* take the lock, or a place in its queue */
+    STORE_RENEW,
+    STORE_RELEASE,
+    STORE_CHECK,   /* is `token` the holder's? */
+    STORE_BREAK,
+    STORE_INSPECT,
+    STORE_LIST,
+    STORE_CANCEL,  /* give up a place in the queue, undo a grant that nobody learned of, or both */
+};
+
+enum store_result {
+    STORE_DONE,        /* it did what it is for; for an acquire: granted, with a new token */
+    STORE_REPEATED,    /* acquire: this lease id holds the lock already; same token */
+    STORE_HELD,        /* acquire: another lease holds it */
+    STORE_TURN,        /* acquire: free, but it is an earlier waiter's turn */
+    STORE_FULL,        /* acquire: the lock's queue is full */
+    STORE_LOST,        /* renew, release, check: not the holder; break: nobody holds it */
+    STORE_RECOVERING,  /* the window is open and the answer depends on what may yet be put back */
+    STORE_UNAVAILABLE, /* nothing was done; `problem` says why */
+    STORE_UNKNOWN,     /* it was sent and no answer came: it may have been done */
+};
+
+struct store_holder { /* who holds a lock; token 0: nobody, or not known */
+    int64_t token, ttl_ms, held_ms;
+    size_t owner_len;
+    char owner[PAWL_OWNER_MAX + 1];
+};
+
+struct store_lock { /* one of a list's locks; borrowed by the page callback */
+    const char *name;
+    size_t name_len;
+    const char *owner;
+    size_t owner_len;
+    int64_t token, ttl_ms, held_ms, waiters;
+};
+
+/* One call. The caller owns it, fills the first part, and keeps it alive and in place until `done`; then it is the caller's again. `name`
+ * and `owner` are borrowed for as long. */
+struct store_call {
+    enum store_op op;
+    const char *name;
+    size_t name_len;
+    struct lease_id lease_id;
+    const char *owner; /* acquire, and renew when `token` is given */
+    size_t owner_len;
+    int64_t ttl_ms;      /* acquire, renew */
+    int64_t token;       /* check: the token asked about; renew, release: what the lease table has for this lease id, 0 when it is not there */
+    int64_t granted_ms;  /* renew: from the lease table too (store time, opaque) */
+    int64_t deadline_us; /* the store calls `done` by then (on its clock), whatever happens */
+    uint64_t confirm;    /* acquire, renew: this call's own number, unique in the node; cancel: the number to undo, 0 none */
+    bool queue;          /* acquire: take a place when it is not free; cancel: give the place up */
+    int64_t ticket;      /* acquire: the place held before, 0 none */
+    int64_t max_waiters; /* acquire: the most this lock's queue may hold */
+    const char *prefix;  /* list */
+    size_t prefix_len;
+    char cursor[PAWL_CURSOR_MAX + 1]; /* list: in and out; "0" starts and ends */
+    void (*on_lock)(struct store_call *call, const struct store_lock *lock); /* list: once a lock, before done */
+
+    void (*done)(struct store_call *call);
+    void *arg;
+
+    enum store_result result;
+    const char *problem;   /* UNAVAILABLE, UNKNOWN: a static sentence */
+    int64_t sent_us;       /* when the command that was answered left: a lease lasts at least until sent_us + ttl */
+    int64_t ret_token;     /* acquire, renew, release */
+    int64_t ret_ttl_ms;    /* acquire, renew: from sent_us; check: left when answered */
+    int64_t ret_granted_ms;
+    int64_t ret_ticket;    /* acquire that did not get it: the place taken, 0 none */
+    int64_t ret_waiters;   /* acquire that did not get it, inspect, cancel */
+    int64_t ret_position;  /* inspect with a lease id: 1 = first, 0 = not waiting */
+    bool ret_undone;       /* cancel: a grant was taken back */
+    bool ret_recovering;   /* inspect, list */
+    struct lease_id ret_woken; /* release, break, cancel: the waiter of this node whose turn it is, "" none */
+    struct store_holder holder; /* acquire: HELD; break, inspect, cancel; renew, acquire: the lease's owner */
+
+    /* the store's own, valid between submit and done */
+    struct store_call *next;
+    void *command;
+    int reruns;
+    bool may_have_run;
+};
+
+/* What a store tells unasked. Called from the event loop, never from inside a submit. */
+struct store_events {
+    void *arg;
+    void (*attached)(void *arg, bool new_life, bool window_open); /* calls work from now on; new_life: not the life known before */
+    void (*detached)(void *arg);                                  /* calls fail from now on */
+    void (*window_closed)(void *arg);                             /* grants can be made */
+    void (*missed)(void *arg);                                    /* messages may have been lost: look at every waiter again */
+    void (*answered)(void *arg, int64_t us);                      /* a call's round trip, for the histogram */
+    void (*wake)(void *arg, const struct lease_id *lease_id, const char *name, size_t len);   /* a waiter's turn may have come */
+    void (*forget)(void *arg, const struct lease_id *lease_id, const char *name, size_t len); /* this lease is another node's matter now */
+};
+
+struct store_status { /* strings are borrowed until the next turn */
+    bool ready;        /* attached */
+    bool window_open;
+    const char *problem; /* why not ready, "" otherwise */
+    const char *address, *role, *incarnation;
+    int64_t fence; /* the greatest seen */
+    size_t pending;
+    uint64_t connects, attaches, openings, fence_raises, errors;
+};
+
+struct store {
+    const struct store_ops *ops;
+};
+struct store_ops {
+    void (*submit)(struct store *s, struct store_call *call);
+    void (*status)(const struct store *s, struct store_status *ret_status);
+};
+
+static inline void store_submit(struct store *s, struct store_call *call)
+{
+    s->ops->submit(s, call);
+}
+static inline void store_get_status(const struct store *s, struct store_status *ret_status)
+{
+    s->ops->status(s, ret_status);
+}
+
+#endif

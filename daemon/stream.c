@@ -1,0 +1,90 @@
+/* Plain streams: TCP and unix sockets. They differ in one answer only, how far written bytes have come.
+ *
+ * TCP keeps a byte in the send queue until the other kernel acknowledged it, and a socket that was closed over there answers data with a reset. So
+ * "queue empty and no error" means taken. A unix socket hands bytes straight to the other side's queue: what write accepted has arrived, and a
+ * closed other side makes write itself fail.
+ */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/stream.h"
+
+static ssize_t plain_read(struct stream *s, char *at, size_t cap)
+{
+    return recv(s->fd, at, cap, 0);
+}
+
+static ssize_t plain_write(struct stream *s, const struct iovec *parts, int count)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count};
+
+    if (count == 1) {
+        return send(s->fd, parts->iov_base, parts->iov_len, MSG_NOSIGNAL);
+    }
+    return sendmsg(s->fd, &message, MSG_NOSIGNAL);
+}
+
+static bool plain_has_news(struct stream *s)
+{
+    char byte;
+
+    return recv(s->fd, &byte, 1, MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+static enum stream_reach tcp_reach(struct stream *s)
+{
+    int error = 0, queued = 0;
+    socklen_t size = sizeof(error);
+
+    if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0 || ioctl(s->fd, SIOCOUTQ, &queued) != 0) {
+        return STREAM_BROKEN;
+    }
+    return queued == 0 ? STREAM_ARRIVED : STREAM_ON_ITS_WAY;
+}
+
+static enum stream_reach unix_reach(struct stream *s)
+{
+    (void)s;
+    return STREAM_ARRIVED;
+}
+
+static void plain_end(struct stream *s)
+{
+    (void)shutdown(s->fd, SHUT_WR);
+}
+
+static void plain_close(struct stream *s, bool abort)
+{
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+
+    if (s->fd < 0) {
+        return;
+    }
+    if (abort) {
+        (void)setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    }
+    (void)close(s->fd);
+    s->fd = -1;
+}
+
+static const struct stream_ops tcp_ops = {plain_read, plain_write, plain_has_news, tcp_reach, plain_end, plain_close};
+static const struct stream_ops unix_ops = {plain_read, plain_write, plain_has_news, unix_reach, plain_end, plain_close};
+
+void stream_init_tcp(struct stream *s, int fd)
+{
+    s->ops = &tcp_ops;
+    s->fd = fd;
+}
+
+void stream_init_unix(struct stream *s, int fd)
+{
+    s->ops = &unix_ops;
+    s->fd = fd;
+}

@@ -1,0 +1,76 @@
+/* A connected byte stream: read, write, end, close, and the two questions that only the transport can answer.
+ *
+ * What this is: the seam under http_conn, so that a stream which encrypts can join without a change above it. What it is not: it buffers nothing,
+ * waits for nothing and knows no events; the descriptor is non-blocking and `fd` is there to be watched. Embedded in its owner, allocates nothing.
+ */
+#ifndef PAWL_STREAM_H
+#define PAWL_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct stream;
+
+enum stream_reach {
+    STREAM_ARRIVED,    /* the other kernel has taken every byte written so far */
+    STREAM_ON_ITS_WAY, /* not known yet */
+    STREAM_BROKEN      /* the other side answered with a reset, or the connection failed */
+};
+
+struct stream_ops {
+    /* Bytes read (> 0), 0 at the end of the other side's sending, -1 with errno (EAGAIN: nothing now). */
+    ssize_t (*read)(struct stream *s, char *at, size_t cap);
+    /* Bytes taken (>= 0, maybe fewer than offered), -1 with errno (EAGAIN: no room now). Never raises SIGPIPE. */
+    ssize_t (*write)(struct stream *s, const struct iovec *parts, int count);
+    /* Would read say anything but EAGAIN? Takes nothing. */
+    bool (*has_news)(struct stream *s);
+    /* How far the bytes written have come. After STREAM_BROKEN the stream is only good for closing. */
+    enum stream_reach (*reach)(struct stream *s);
+    /* Ends our sending; reading goes on. Failure shows in the next call. */
+    void (*end)(struct stream *s);
+    /* Closes the descriptor. `abort`: drop what is unsent and tell the other side with a reset. */
+    void (*close)(struct stream *s, bool abort);
+};
+
+struct stream {
+    const struct stream_ops *ops;
+    int fd; /* owned; -1 when closed */
+};
+
+/* Takes over a connected, non-blocking descriptor: TCP, or a unix socket. */
+void stream_init_tcp(struct stream *s, int fd);
+void stream_init_unix(struct stream *s, int fd);
+
+static inline ssize_t stream_read(struct stream *s, char *at, size_t cap)
+{
+    return s->ops->read(s, at, cap);
+}
+
+static inline ssize_t stream_write(struct stream *s, const struct iovec *parts, int count)
+{
+    return s->ops->write(s, parts, count);
+}
+
+static inline bool stream_has_news(struct stream *s)
+{
+    return s->ops->has_news(s);
+}
+
+static inline enum stream_reach stream_reach(struct stream *s)
+{
+    return s->ops->reach(s);
+}
+
+static inline void stream_end(struct stream *s)
+{
+    s->ops->end(s);
+}
+
+static inline void stream_close(struct stream *s, bool abort)
+{
+    s->ops->close(s, abort);
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* The lock cycle in HTTP (dialect.h). The replies are read with plain searches, not a JSON library: the load shares two cores with what it
+ * measures. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "tests/bench/dialect.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define ACQUIRE_BODY "{\"ttl_ms\": 30000, \"owner\": \"bench\"}"
+#define RELEASE_OPEN "{\"lease_id\": \""
+#define RELEASE_SHUT "\"}"
+
+static bool add_head(struct frame *f, const char *verb, size_t body_len)
+{
+    char rest[160];
+
+    (void)snprintf(rest, sizeof rest, "/%s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n", verb,
+                   body_len);
+    return frame_add_text(f, "POST /v1/locks/") && frame_add_slot(f, FRAME_NAME) && frame_add_text(f, rest);
+}
+
+static enum reading read_length(const char *in, const char *head_end, size_t *ret)
+{
+    static const char field[] = "\r\nContent-Length:";
+    const char *p;
+    size_t n = 0;
+
+    for (p = in; p + sizeof field - 1 < head_end; p++) {
+        if (*p != '\r' || strncasecmp(p, field, sizeof field - 1) != 0)
+            continue;
+        for (p += sizeof field - 1; *p == ' '; p++)
+            ;
+        for (; *p >= '0' && *p <= '9' && n < 1000000; p++)
+            n = n * 10 + (size_t)(*p - '0');
+        *ret = n;
+        return READING_OK;
+    }
+    return READING_BAD;
+}
+
+enum reading http_reply_read(struct http_reply *r, const char *in, size_t len)
+{
+    const char *head_end = memmem(in, len, "\r\n\r\n", 4);
+    const char *body;
+    size_t body_len = 0;
+
+    if (head_end == NULL)
+        return READING_MORE;
+    if (head_end - in < 12 || memcmp(in, "HTTP/1.1 ", 9) != 0)
+        return READING_BAD;
+    body = head_end + 4;
+    if (read_length(in, body, &body_len) != READING_OK)
+        return READING_BAD;
+    if (body_len > len - (size_t)(body - in))
+        return READING_MORE;
+    r->status = (in[9] - '0') * 100 + (in[10] - '0') * 10 + (in[11] - '0');
+    r->body = body;
+    r->body_len = body_len;
+    r->len = (size_t)(body - in) + body_len;
+    return READING_OK;
+}
+
+bool http_ask(struct wire *w, const char *request, int status, struct http_reply *r)
+{
+    enum reading got = READING_MORE;
+
+    if (wire_send(w, request, strlen(request)) != 0)
+        return false;
+    while (got == READING_MORE) {
+        if (wire_wait(w, 10000) < 0)
+            return false;
+        got = http_reply_read(r, w->in, w->in_len);
+    }
+    if (got == READING_OK && r->status == status)
+        return true;
+    errno = EPROTO;
+    return false;
+}
+
+/* Points behind "key": and blanks; NULL if there is no such member. */
+static const char *find_value(const struct http_reply *r, const char *key)
+{
+    char quoted[40];
+    const char *end = r->body + r->body_len;
+    const char *p;
+    int n = snprintf(quoted, sizeof quoted, "\"%s\":", key);
+
+    p = memmem(r->body, r->body_len, quoted, (size_t)n);
+    if (p == NULL)
+        return NULL;
+    for (p += n; p < end && *p == ' '; p++)
+        ;
+    return p < end ? p : NULL;
+}
+
+bool http_reply_number(const struct http_reply *r, const char *key, int64_t *ret)
+{
+    const char *end = r->body + r->body_len;
+    const char *p = find_value(r, key);
+    const char *start = p;
+    int64_t n = 0;
+
+    if (p == NULL)
+        return false;
+    for (; p < end && *p >= '0' && *p <= '9' && p - start < 18; p++)
+        n = n * 10 + (*p - '0');
+    if (p == start)
+        return false;
+    *ret = n;
+    return true;
+}
+
+bool http_reply_lease(const struct http_reply *r, char ret[FRAME_LEASE_LEN + 1])
+{
+    const char *end = r->body + r->body_len;
+    const char *p = find_value(r, "lease_id");
+
+    if (p == NULL || end - p < FRAME_LEASE_LEN + 2 || p[0] != '"' || p[FRAME_LEASE_LEN + 1] != '"')
+        return false;
+    memcpy(ret, p + 1, FRAME_LEASE_LEN);
+    ret[FRAME_LEASE_LEN] = '\0';
+    return true;
+}
+
+static enum reading read_acquire(const struct dialect *d, const char *in, size_t len, struct reply *ret)
+{
+    struct http_reply r;
+    enum reading got = http_reply_read(&r, in, len);
+
+    (void)d;
+    if (got != READING_OK)
+        return got;
+    if (r.status != 200 || !http_reply_number(&r, "token", &ret->token) || !http_reply_lease(&r, ret->lease))
+        return READING_BAD;
+    ret->len = r.len;
+    return READING_OK;
+}
+
+static enum reading read_release(const struct dialect *d, const char *in, size_t len, struct reply *ret)
+{
+    struct http_reply r;
+    enum reading got = http_reply_read(&r, in, len);
+    const char *released;
+
+    (void)d;
+    if (got != READING_OK)
+        return got;
+    released = find_value(&r, "released");
+    if (r.status != 200 || released == NULL || strncmp(released, "true", 4) != 0 || !http_reply_number(&r, "token", &ret->token))
+        return READING_BAD;
+    ret->len = r.len;
+    return READING_OK;
+}
+
+bool dialect_http(struct dialect *d)
+{
+    memset(d, 0, sizeof *d);
+    d->read_acquire = read_acquire;
+    d->read_release = read_release;
+    return add_head(&d->acquire, "acquire", sizeof ACQUIRE_BODY - 1) && frame_add_text(&d->acquire, ACQUIRE_BODY) &&
+           add_head(&d->release, "release", sizeof RELEASE_OPEN - 1 + FRAME_LEASE_LEN + sizeof RELEASE_SHUT - 1) &&
+           frame_add_text(&d->release, RELEASE_OPEN) && frame_add_slot(&d->release, FRAME_LEASE) &&
+           frame_add_text(&d->release, RELEASE_SHUT);
+}

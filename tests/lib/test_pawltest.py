@@ -1,0 +1,227 @@
+"""The library under the tests is tested too: a proxy that does not lose or a reader that is not strict would make every test above it
+blind."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from pawltest.fixtures import *  # noqa: F401,F403
+from pawltest.http import Conn, parse_metrics, request_bytes
+from pawltest.redis import RedisServer, RespConn, RespError
+from pawltest.wait import always, until
+
+
+class Canned:
+    """Answers each request head it reads with the next of its replies; then closes."""
+
+    def __init__(self, *replies):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.seen = b""
+        self.thread = threading.Thread(target=self._serve, args=(replies,), daemon=True)
+        self.thread.start()
+
+    def _serve(self, replies):
+        client, _ = self.listener.accept()
+        with client:
+            for reply in replies:
+                while b"\r\n\r\n" not in self.seen:
+                    data = client.recv(4096)
+                    if not data:
+                        return
+                    self.seen += data
+                self.seen = self.seen.partition(b"\r\n\r\n")[2]
+                client.sendall(reply)
+
+    def close(self):
+        self.listener.close()
+        self.thread.join(5)
+
+
+@pytest.fixture
+def canned():
+    servers = []
+
+    def make(*replies):
+        servers.append(Canned(*replies))
+        return servers[-1].address
+
+    yield make
+    for server in servers:
+        server.close()
+
+
+GOOD = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{"a":1}\n'
+
+
+def test_reader_takes_two_replies_from_one_stream(canned):
+    with Conn(canned(GOOD, GOOD)) as conn:
+        assert conn.request("GET", "/").json() == {"a": 1}
+        assert conn.request("GET", "/").json() == {"a": 1}
+        assert conn.at_eof()
+
+
+@pytest.mark.parametrize("bad", [
+    b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/2 200 OK\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length : 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
+    b"HTTP/1.1 200 OK\r\nContent-Len",
+])
+def test_reader_refuses_what_is_not_strictly_http(canned, bad):
+    with Conn(canned(bad)) as conn, pytest.raises(AssertionError):
+        conn.request("GET", "/")
+
+
+@pytest.mark.parametrize("body", [b'{"a":1}', b'{"a":1,"a":2}\n', b'{"a":\n1}\n'])
+def test_reader_refuses_bodies_that_are_not_one_line_of_json(canned, body):
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with Conn(canned(head + body)) as conn, pytest.raises(AssertionError):
+        conn.request("GET", "/").json()
+
+
+def test_head_leaves_no_body_to_read(canned):
+    with Conn(canned(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n", GOOD)) as conn:
+        assert conn.request("HEAD", "/").body == b""
+        assert conn.request("GET", "/").json() == {"a": 1}
+
+
+def test_metrics_are_read_strictly():
+    assert parse_metrics('# HELP a b\na 1\nb{c="d"} 2\n') == {"a": 1, 'b{c="d"}': 2}
+    for bad in ("a 1\na 2\n", "a\n", "a 1"):
+        with pytest.raises(AssertionError):
+            parse_metrics(bad)
+
+
+def test_request_bytes_carry_the_length():
+    assert request_bytes("POST", "/x", {"a": "é"}).endswith(b'Content-Length: 15\r\n\r\n{"a": "\\u00e9"}')
+
+
+def test_until_and_always_can_fail():
+    with pytest.raises(AssertionError, match="something"):
+        until(lambda: False, 0.05, "something")
+    with pytest.raises(AssertionError, match="something"):
+        always(lambda: False, 0.05, "something")
+
+
+def test_redis_restarts_with_and_without_its_data(redis):
+    redis.command("SET", "k", "v")
+    first = redis.info("server")["run_id"]
+    port = redis.port
+    redis.restart(keep_data=True)
+    assert redis.command("GET", "k") == "v" and redis.port == port and redis.info("server")["run_id"] != first
+    redis.restart(keep_data=False)
+    assert redis.command("GET", "k") is None
+    redis.command("SET", "k", "old")
+    snapshot = redis.save_copy()
+    redis.command("SET", "k", "new")
+    redis.kill9()
+    redis.start_from(snapshot)
+    assert redis.command("GET", "k") == "old"
+    with pytest.raises(RespError, match="WRONGTYPE"):
+        redis.command("LPUSH", "k", "x")
+
+
+def test_redis_freezes_and_thaws(redis):
+    redis.command("PING")
+    redis.sigstop()
+    frozen = RespConn(redis.address, timeout_s=0.2)
+    frozen.send("PING")
+    with pytest.raises(OSError):
+        frozen.read()
+    frozen.close()
+    redis.sigcont()
+    assert redis.command("PING") == "PONG"
+
+
+def test_redis_on_a_unix_socket(world):
+    server = world.redis(unix=True, password="s e:c/ret")
+    assert server.command("PING") == "PONG"
+    bare = RespConn(server.address)
+    with pytest.raises(RespError, match="NOAUTH"):
+        bare.command("PING")
+    bare.close()
+
+
+def test_proxy_passes_counts_delays_and_cuts(world, redis):
+    proxy = world.proxy(redis.address, resp=True)
+    conn = RespConn(proxy.address)
+    for i in range(50):
+        assert conn.command("ECHO", "x" * i * 100) == "x" * i * 100
+    assert proxy.commands["ECHO"] == 50 and proxy.connects == 1
+    proxy.delay_down_s = 0.2
+    start = time.monotonic()
+    conn.command("PING")
+    assert time.monotonic() - start >= 0.2
+    proxy.delay_down_s = 0
+    proxy.cut()
+    with pytest.raises(OSError):
+        conn.command("PING")
+        conn.command("PING")
+    conn.close()
+    until(lambda: proxy.open_connections() == 0, what="pair gone")
+
+
+def test_proxy_loses_one_reply_after_the_command_ran(world, redis):
+    proxy = world.proxy(redis.address)
+    conn = RespConn(proxy.address)
+    assert conn.command("SET", "other", 1) == "OK"
+    proxy.lose_reply_to("marked")
+    with pytest.raises((OSError, ConnectionError)):
+        conn.command("SET", "marked", 1)
+    conn.close()
+    assert proxy.reply_was_lost() and redis.command("GET", "marked") == "1"
+    again = RespConn(proxy.address)
+    assert again.command("GET", "marked") == "1"
+    again.close()
+
+
+def test_proxy_stalls_and_goes_on(world, redis):
+    proxy = world.proxy(redis.address)
+    conn = RespConn(proxy.address, timeout_s=0.3)
+    assert conn.command("PING") == "PONG"
+    proxy.stall_down = True
+    conn.send("SET", "k", "v")
+    until(lambda: redis.command("GET", "k") == "v", what="command went up")
+    with pytest.raises(OSError):
+        conn.sock.recv(1)
+    proxy.stall_down = False
+    conn.sock.settimeout(10)
+    assert conn.sock.recv(5) == b"+OK\r\n"
+    conn.close()
+
+
+def test_proxy_black_hole_and_slam(world, redis):
+    proxy = world.proxy(redis.address)
+    proxy.hole = True
+    conn = RespConn(proxy.address, timeout_s=0.2)
+    with pytest.raises(OSError):
+        conn.command("SET", "k", "v")
+    conn.close()
+    proxy.hole = False
+    assert redis.command("GET", "k") is None
+    proxy.slam = True
+    conn = RespConn(proxy.address)
+    with pytest.raises(ConnectionError):
+        conn.command("PING")
+    conn.close()
+    proxy.slam = False
+    conn = RespConn(proxy.address)
+    assert conn.command("PING") == "PONG"
+    conn.close()
+
+
+def test_redis_is_never_another_server_at_the_same_port(world):
+    first = world.redis()
+    second = RedisServer(port=first.port)
+    try:
+        with pytest.raises(AssertionError):
+            second.start()
+    finally:
+        second.close()
+    assert first.command("PING") == "PONG"

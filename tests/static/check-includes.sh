@@ -1,0 +1,223 @@
+#!/bin/sh
+# The arrows between the rooms, read off the #include lines: check-includes.sh [--self-test | FOLDER]
+#
+# Without an argument: first the self-test, in which each rule must catch a file made to break it (and a sound tree must pass), then the sources. The rules
+# are those of docs/internals.md: main > daemon > api > broker > store.h < redis store, and each library behind a wall of its own.
+set -eu
+AWK=${AWK:-awk}
+
+# Reads "FILE:LINE:INCLUDED" lines, INCLUDED as written with its <> or "". Prints one line per breach.
+rules() {
+    "$AWK" -F '\t' '
+    function breach(why) {
+        printf "%s:%s: includes %s: %s\n", file, line, shown, why
+    }
+    function is_library() {
+        return inc ~ /^(event2\/|event|evdns|evhttp|evutil|hiredis|jansson|uuid\/|uthash|utlist|utarray|utstring|check\.h|openssl\/|valgrind\/)/
+    }
+    {
+        file = $1; line = $2; shown = $3
+        quoted = substr(shown, 1, 1) == "\""
+        inc = substr(shown, 2, length(shown) - 2)
+        base = file
+        sub(/.*\//, "", base)
+        stem = base
+        sub(/\.[ch]$/, "", stem)
+        room = file
+        sub(/\/.*/, "", room)
+        into = inc
+        if (!sub(/\/.*/, "", into))
+            into = ""
+        library = !quoted && is_library()
+        in_daemon = quoted && into == "daemon"
+        included = inc
+        sub(/.*\//, "", included)
+        sub(/\.h$/, "", included)
+
+        if (quoted && inc != "config.h" && into !~ /^(proto|daemon|client|tests)$/)
+            breach("a header of ours is named from the top, such as \"proto/text.h\"")
+        if (!quoted && into ~ /^(proto|daemon|client|tests)$/)
+            breach("a header of ours stands in quotes")
+        if (quoted && is_library())
+            breach("a header of a library stands in <>")
+        if (quoted && inc ~ /\.c$/)
+            breach("a .c file is no header")
+
+        # rooms
+        if (room == "proto" && quoted && into != "proto" && inc != "config.h")
+            breach("proto knows proto alone")
+        if (room == "daemon" && quoted && into ~ /^(client|tests)$/)
+            breach("the daemon knows neither client nor tests")
+        if (room == "client" && quoted && into ~ /^(daemon|tests)$/)
+            breach("the client knows neither daemon nor tests")
+
+        # libraries
+        if (room ~ /^(proto|daemon|client)$/) {
+            if (inc ~ /^jansson/ && file != "proto/json.c")
+                breach("only proto/json.c sees jansson")
+            if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
+                breach("only daemon/redis_* sees hiredis")
+            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_front|listener|stream|redis_link|daemon)$/))
+                breach("only http_conn, http_front, listener, stream, redis_link and daemon see libevent")
+        }
+
+        if (room != "daemon")
+            next
+
+        # the pure ones
+        if (stem ~ /^(heap|clock|wait_queue|lease_table|name_hash)$/) {
+            if (library && inc !~ /^ut(hash|list|array)\.h$/)
+                breach("the pure modules know no library")
+            if (in_daemon && included !~ /^(heap|clock|wait_queue|lease_table|name_hash)$/)
+                breach("the pure modules know no other module but each other")
+        }
+        # the way down: main > daemon > api > broker > store.h < redis store
+        if (base == "main.c" && (library || (quoted && inc !~ /^(config\.h|daemon\/daemon\.h|daemon\/options\.h)$/)))
+            breach("main knows daemon, options and libc")
+        if (in_daemon && included == "daemon" && stem !~ /^(main|daemon)$/)
+            breach("only main sees the daemon as a whole")
+        if (in_daemon && included ~ /^(api|router)/ && stem !~ /^(api_.*|api|router|daemon)$/)
+            breach("nothing below the api looks up at it")
+        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|broker)$/)
+            breach("nothing below the broker looks up at it")
+        if (in_daemon && included ~ /^redis_/ && included != "redis_url" && stem !~ /^(redis_.*|daemon)$/)
+            breach("the store is seen through store.h; only the daemon, which builds it, names redis_*")
+        if (in_daemon && included == "redis_url" && stem !~ /^(redis_.*|daemon|options.*)$/)
+            breach("the store is seen through store.h; only options and daemon know the URL it lives at")
+        if (stem ~ /^redis_/ && in_daemon && included ~ /^http/)
+            breach("the store knows nothing of HTTP")
+        if (stem == "store" && in_daemon && included ~ /^(http|redis)/)
+            breach("store.h is a seam: it names neither side")
+        if (stem ~ /^(http|http_.*|listener|stream)$/ && in_daemon && included ~ /^(store|lease_table|wait_queue)$/)
+            breach("the HTTP front knows nothing of leases")
+        if (stem ~ /^(broker|store)$/ && in_daemon && included ~ /^http/)
+            breach("the broker is called by the api, and answers it; it knows nothing of HTTP")
+    }'
+}
+
+# FOLDER -> breaches on stdout
+scan() {
+    (
+        cd "$1"
+        for room in proto daemon client; do
+            if [ -d "$room" ]; then find "$room" -name '*.[ch]' -type f -print; fi
+        done | sort | while IFS= read -r f; do
+            sed -n '/^[ \t]*#[ \t]*include[ \t]*[<"]/{=;p;}' "$f" | "$AWK" -v file="$f" '
+                NR % 2 == 1 { line = $0; next }
+                { if (match($0, /[<"][^>"]*[>"]/)) printf "%s\t%s\t%s\n", file, line, substr($0, RSTART, RLENGTH) }'
+        done
+    ) | rules
+}
+
+self_test() {
+    tmp=$(mktemp -d)
+    trap 'rm -rf "$tmp"' EXIT
+    trap 'exit 1' HUP INT TERM
+    passed=0
+    failed=0
+    # FILE|INCLUDED|yes: is a breach, no: is not
+    while IFS='|' read -r file included breach; do
+        [ -n "$file" ] || continue
+        rm -rf "$tmp/tree"
+        mkdir -p "$tmp/tree/$(dirname "$file")"
+        printf '/* story */\n#ifdef HAVE_CONFIG_H\n#include "config.h"\n#endif\n#include <stdio.h>\n#include %s\n' "$included" >"$tmp/tree/$file"
+        found=no
+        if scan "$tmp/tree" | grep -q "^$file:6: "; then found=yes; fi
+        if [ "$found" = "$breach" ] && [ "$(scan "$tmp/tree" | grep -vc "^$file:6: ")" -eq 0 ]; then
+            passed=$((passed + 1))
+        else
+            echo "self-test: $file with $included: breach expected: $breach, found: $found"
+            failed=$((failed + 1))
+        fi
+    done <<'CASES'
+proto/json.c|<jansson.h>|no
+proto/params.c|<jansson.h>|yes
+daemon/api_locks.c|<jansson.h>|yes
+client/pawl.c|<jansson.h>|yes
+proto/text.c|"daemon/log.h"|yes
+proto/text.c|"proto/utf8.h"|no
+proto/lease_id.c|<uuid/uuid.h>|no
+proto/text.c|"text.h"|yes
+proto/text.c|<proto/text.h>|yes
+daemon/redis_link.c|<hiredis/async.h>|no
+daemon/redis_store.h|<hiredis/hiredis.h>|no
+daemon/broker.c|<hiredis/hiredis.h>|yes
+daemon/dev_redis.c|<hiredis/hiredis.h>|yes
+daemon/redis_store.c|"hiredis/hiredis.h"|yes
+daemon/http_conn.c|<event2/event.h>|no
+daemon/listener.c|<event2/event.h>|no
+daemon/redis_link.c|<event2/event.h>|no
+daemon/daemon.c|<event2/event.h>|no
+daemon/broker.c|<event2/event.h>|yes
+daemon/http_reader.c|<event2/buffer.h>|yes
+daemon/redis_store.c|<event2/event.h>|yes
+daemon/clock.h|<event.h>|yes
+daemon/heap.c|"daemon/heap.h"|no
+daemon/heap.c|"daemon/log.h"|yes
+daemon/lease_table.c|<uthash.h>|no
+daemon/lease_table.c|"daemon/heap.h"|no
+daemon/lease_table.c|"daemon/name_hash.h"|no
+daemon/name_hash.c|"daemon/log.h"|yes
+daemon/lease_table.c|"daemon/store.h"|yes
+daemon/lease_table.c|"proto/lease_id.h"|no
+daemon/wait_queue.c|<uuid/uuid.h>|yes
+daemon/clock.c|<time.h>|no
+daemon/broker.c|"daemon/store.h"|no
+daemon/broker.c|"daemon/redis_store.h"|yes
+daemon/broker.c|"daemon/redis_url.h"|yes
+daemon/broker.c|"daemon/http.h"|yes
+daemon/broker.c|"daemon/api_locks.h"|yes
+daemon/api_locks.c|"daemon/broker.h"|no
+daemon/api_admin.c|"daemon/redis_link.h"|yes
+daemon/redis_store.c|"daemon/broker.h"|yes
+daemon/redis_store.c|"daemon/api_locks.h"|yes
+daemon/redis_link.c|"daemon/http.h"|yes
+daemon/redis_store.c|"daemon/store.h"|no
+daemon/redis_store.c|"daemon/redis_script.h"|no
+daemon/store.h|"daemon/redis_store.h"|yes
+daemon/http_conn.c|"daemon/broker.h"|yes
+daemon/http_conn.c|"daemon/store.h"|yes
+daemon/http_conn.c|"daemon/router.h"|yes
+daemon/log.c|"daemon/daemon.h"|yes
+daemon/options.c|"daemon/redis_url.h"|no
+daemon/options.c|"daemon/redis_store.h"|yes
+daemon/main.c|"daemon/daemon.h"|no
+daemon/main.c|"daemon/options.h"|no
+daemon/main.c|"daemon/log.h"|yes
+daemon/main.c|"proto/text.h"|yes
+daemon/main.c|<event2/event.h>|yes
+daemon/main.c|<signal.h>|no
+daemon/daemon.c|"daemon/redis_store.h"|no
+daemon/daemon.c|"client/pawl.h"|yes
+daemon/daemon.c|"tests/lib/check_main.h"|yes
+client/pawl.c|"daemon/http.h"|yes
+client/pawl.c|"proto/errors.h"|no
+daemon/router.c|"daemon/heap.c"|yes
+CASES
+    echo "check-includes self-test: $passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+}
+
+check() {
+    breaches=$(scan "$1")
+    if [ -n "$breaches" ]; then
+        printf '%s\n' "$breaches"
+        echo "check-includes: $passed passed, $(printf '%s\n' "$breaches" | wc -l) failed"
+        return 1
+    fi
+    echo "check-includes: $((passed + 1)) passed, 0 failed"
+}
+
+passed=0
+case ${1:-} in
+--self-test)
+    self_test
+    ;;
+'')
+    self_test
+    check "${TOP_SRCDIR:-$(dirname "$0")/../..}"
+    ;;
+*)
+    check "$1"
+    ;;
+esac

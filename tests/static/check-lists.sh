@@ -1,0 +1,113 @@
+#!/bin/sh
+# Nothing lies in the tree that the build doesn't know: check-lists.sh [--self-test | FOLDER]
+#
+# A source that no list names is not built, a test that no list names is not run, a page that no list names is not in the tarball; none of them would be
+# missed. So each must stand, as a whole word, in Makefile.am or a fragment of it; the Lua scripts must stand there in the order of the enum in daemon/redis_script.h;
+# and what a list names must be there.
+set -eu
+AWK=${AWK:-awk}
+
+# FOLDER -> breaches on stdout
+scan() {
+    (
+        cd "$1"
+        # every word of the build files, comments aside
+        words=$(find . -maxdepth 2 \( -name '*.am' -o -name Makefile.am \) -print | sort | xargs sed -e '/^#/d' | tr -s '=+ \t\\()' '\n')
+        {
+            for place in proto daemon client docs; do
+                if [ -d "$place" ]; then find "$place" -name '*.[ch]' -o -name '*.lua' -o -name '*.md' -o -name '*.yaml'; fi
+            done
+            if [ -d tests/bench ]; then find tests/bench -name '*.[ch]' -o -name '*.py'; fi
+            if [ -d tests/static ]; then find tests/static -name '*.sh'; fi
+            # programs of the tests stand there without their .c
+            for place in tests/unit tests/store; do
+                if [ -d "$place" ]; then find "$place" -name 'test_*.c' | sed 's/\.c$//'; fi
+            done
+            if [ -d tests/fuzz ]; then find tests/fuzz -name '*.c'; fi
+        } | sort | {
+            while IFS= read -r f; do
+                printf '%s\n' "$words" | grep -Fxq -e "$f" || echo "$f: no list in a .am file names it"
+            done
+        }
+        printf '%s\n' "$words" | grep -E '^(proto|daemon|client|tests|docs)/[^$*]*\.(c|h|lua|md|yaml|sh|py)$' | grep -Fxv daemon/redis_scripts.c | sort -u | {
+            while IFS= read -r f; do
+                [ -f "$f" ] || echo "$f: a list names it and it isn't there"
+            done
+        }
+        if [ -f daemon/redis_script.h ]; then
+            enum=$(sed -n 's/^ *SCRIPT_\([A-Z0-9_]*\),.*/\1/p' daemon/redis_script.h | grep -vx COUNT | tr 'A-Z\n' 'a-z ')
+            list=$(sed -n 's/^.*daemon\/scripts\/\([a-z0-9_]*\)\.lua.*/\1/p' daemon/daemon.am | grep -vx common | tr '\n' ' ')
+            [ "$enum" = "$list" ] || echo "daemon/daemon.am: scripts ($list) are not those of the enum ($enum)"
+        fi
+    )
+}
+
+self_test() {
+    tmp=$(mktemp -d)
+    trap 'rm -rf "$tmp"' EXIT
+    trap 'exit 1' HUP INT TERM
+    passed=0
+    failed=0
+    # WHAT WANTED: is what was done to a sound tree found as WANTED ("-": nothing)?
+    try() {
+        found=$(scan "$tmp/tree")
+        if { [ "$2" = - ] && [ -z "$found" ]; } || { [ "$2" != - ] && printf '%s\n' "$found" | grep -q "$2"; }; then
+            passed=$((passed + 1))
+        else
+            echo "self-test: $1: wanted '$2', found '$found'"
+            failed=$((failed + 1))
+        fi
+        sound
+    }
+    sound() {
+        rm -rf "$tmp/tree"
+        mkdir -p "$tmp/tree/daemon/scripts" "$tmp/tree/tests/unit" "$tmp/tree/docs"
+        : >"$tmp/tree/Makefile.am"
+        printf 'x_SOURCES = \\\n\tdaemon/a.c daemon/a.h\n# daemon/b.c\nS = daemon/scripts/one.lua daemon/redis_script.h\nLUA = \\\n\tdaemon/scripts/two.lua\nTESTS = tests/unit/test_a\nD = docs/a.md\n' \
+            >"$tmp/tree/daemon/daemon.am"
+        printf 'enum x {\n    SCRIPT_ONE,\n    SCRIPT_TWO,\n    SCRIPT_COUNT\n};\n' >"$tmp/tree/daemon/redis_script.h"
+        for f in daemon/a.c daemon/a.h daemon/scripts/one.lua daemon/scripts/two.lua tests/unit/test_a.c docs/a.md; do : >"$tmp/tree/$f"; done
+    }
+    sound
+    try 'nothing' -
+    : >"$tmp/tree/daemon/b.c"
+    try 'a source that only a comment names' '^daemon/b.c: no list'
+    : >"$tmp/tree/daemon/aa.c"
+    try 'a source whose name is part of a listed one' '^daemon/aa.c: no list'
+    : >"$tmp/tree/tests/unit/test_b.c"
+    try 'a test' '^tests/unit/test_b: no list'
+    : >"$tmp/tree/docs/b.md"
+    try 'a page' '^docs/b.md: no list'
+    : >"$tmp/tree/daemon/scripts/three.lua"
+    try 'a script' '^daemon/scripts/three.lua: no list'
+    rm "$tmp/tree/daemon/a.h"
+    try 'a header that is gone' "^daemon/a.h: a list names it"
+    printf 'enum x {\n    SCRIPT_TWO,\n    SCRIPT_ONE,\n    SCRIPT_COUNT\n};\n' >"$tmp/tree/daemon/redis_script.h"
+    try 'another order of scripts' '^daemon/daemon.am: scripts'
+    echo "check-lists self-test: $passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+}
+
+check() {
+    breaches=$(scan "$1")
+    if [ -n "$breaches" ]; then
+        printf '%s\n' "$breaches"
+        echo "check-lists: $passed passed, $(printf '%s\n' "$breaches" | wc -l) failed"
+        return 1
+    fi
+    echo "check-lists: $((passed + 1)) passed, 0 failed"
+}
+
+passed=0
+case ${1:-} in
+--self-test)
+    self_test
+    ;;
+'')
+    self_test
+    check "${TOP_SRCDIR:-$(dirname "$0")/../..}"
+    ;;
+*)
+    check "$1"
+    ;;
+esac
