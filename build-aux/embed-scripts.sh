@@ -1,8 +1,8 @@
 #!/bin/sh
-# Turns the Lua scripts into C: embed-scripts.sh PRELUDE [--alone] SCRIPT... >redis_scripts.c
+# Turns the Lua scripts into C: embed-scripts.sh SCRIPT... >redis_scripts.c
 #
-# Each script's body is the prelude followed by the script (after --alone: the script and no prelude), without what Redis has no use for: comment-only lines, blank lines, indentation and trailing
-# blanks. The SHA1 is of that very body, so that EVALSHA finds it. The rows come in the order of the arguments, which is that of the enum in
+# A line "-- include FILE" stands for the file of that name in the script's folder. A body is a script without what Redis has no use for:
+# comment-only lines, blank lines, indentation and trailing blanks. The SHA1 is of that very body, so that EVALSHA finds it. The rows come in the order of the arguments, which is that of the enum in
 # daemon/redis_script.h. Lines are handled one by one, so what spans lines in Lua (long brackets, a string continued by a backslash) is refused rather than
 # mangled, and so is any byte that is not printable ASCII, outside of comments.
 set -eu
@@ -10,18 +10,43 @@ LC_ALL=C
 export LC_ALL
 awk=${AWK:-awk}
 
-if [ $# -lt 2 ]; then
-    echo "usage: embed-scripts.sh PRELUDE [--alone] SCRIPT..." >&2
+if [ $# -lt 1 ]; then
+    echo "usage: embed-scripts.sh SCRIPT..." >&2
     exit 2
 fi
-prelude=$1
-shift
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# FILE... -> the body on stdout
+# FILE -> the file with its includes put in, on stdout
+expand() {
+    "$awk" '
+        /^-- include / {
+            if ($3 !~ /^[a-z_]+[.]lua$/ || NF != 3) {
+                printf "%s:%d: not the name of a file to include\n", FILENAME, FNR >"/dev/stderr"
+                exit 1
+            }
+            file = FILENAME
+            sub(/[^\/]*$/, "", file)
+            file = file $3
+            lines = 0
+            while ((got = (getline line < file)) > 0) {
+                print line
+                lines++
+            }
+            close(file)
+            if (got < 0 || lines == 0) {
+                printf "%s:%d: %s cannot be read\n", FILENAME, FNR, file >"/dev/stderr"
+                exit 1
+            }
+            next
+        }
+        { print }
+    ' "$1"
+}
+
+# FILE -> the body on stdout
 strip() {
     "$awk" '
         { gsub(/^[ \t]+/, ""); gsub(/[ \t]+$/, "") }
@@ -50,12 +75,7 @@ echo '/* Made by build-aux/embed-scripts.sh from daemon/scripts/. Change those. 
 echo '#include "daemon/redis_script.h"'
 rows=$tmp/rows
 : >"$rows"
-alone=
 for script in "$@"; do
-    if [ "$script" = --alone ]; then
-        alone=yes
-        continue
-    fi
     name=$(basename "$script" .lua)
     case $name in
     '' | [!a-z]* | *[!a-z0-9_]*)
@@ -63,12 +83,8 @@ for script in "$@"; do
         exit 1
         ;;
     esac
-    if [ -n "$alone" ]; then
-        strip "$script" >"$tmp/body"
-    else
-        strip "$prelude" "$script" >"$tmp/body"
-    fi
-    alone=
+    expand "$script" >"$tmp/whole"
+    strip "$tmp/whole" >"$tmp/body"
     sha1=$(sha1sum <"$tmp/body")
     sha1=${sha1%% *}
     printf '\nstatic const char body_of_%s[] =\n' "$name"

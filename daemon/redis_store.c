@@ -22,6 +22,7 @@
 
 #include "daemon/redis_store.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,6 @@
 #define RERUNS_MAX         16
 #define SPARE_RUNS_MAX     256
 #define KEY_HEAD_MAX       96
-#define TICKET_TEXT        24
 
 enum attachment { DETACHED, ATTACHING, READY };
 
@@ -64,12 +64,13 @@ struct redis_store {
 
     char node[17];
     char key_incarnation[KEY_HEAD_MAX], key_fence[KEY_HEAD_MAX], key_node[KEY_HEAD_MAX], key_recovery[KEY_HEAD_MAX];
-    char head_lock[KEY_HEAD_MAX], head_queue[KEY_HEAD_MAX], head_waiters[KEY_HEAD_MAX], pattern_head[2 * KEY_HEAD_MAX];
+    char head_lock[KEY_HEAD_MAX], head_queue[KEY_HEAD_MAX], pattern_head[2 * KEY_HEAD_MAX];
 
     enum attachment attachment;
     bool stopped;
-    char incarnation[256], identity[128], life[TICKET_TEXT];
-    char fence_text[TICKET_TEXT], generation_text[TICKET_TEXT];
+    char incarnation[256], identity[128];
+    char fence_text[24], generation_text[24];
+    int64_t ahead_ms; /* of the server's wall clock over our own clock: grants carry the server's time without asking it */
     int64_t fence; /* g: the greatest ever seen in an answer */
     int64_t generation;
     bool window_open;
@@ -308,8 +309,16 @@ static void read_woken(struct store_call *call, const redisReply *reply, size_t 
     }
 }
 
+/* A short answer means: as asked. */
 static void read_lease(struct store_call *call, const redisReply *reply)
 {
+    if (reply->elements == 2) {
+        call->ret_token = number_at(reply, 1);
+        call->ret_ttl_ms = call->ttl_ms;
+        call->holder.owner_len = call->owner_len;
+        memcpy(call->holder.owner, call->owner, call->owner_len);
+        return;
+    }
     call->ret_token = number_at(reply, 2);
     call->ret_ttl_ms = left_at(reply, 3);
     call->ret_granted_ms = number_at(reply, 4);
@@ -425,77 +434,73 @@ static void add_str(struct redis_store *s, const char *text)
     redis_link_arg_str(s->link, text);
 }
 
-static void args_acquire(struct redis_store *s, const struct store_call *call)
+/* What the plain case asks of Redis is made here, where it is cheap: one string for the end of the lock's value. */
+static void args_acquire(struct redis_store *s, struct store_call *call)
 {
+    char tail[96 + PAWL_OWNER_MAX], place[72];
+    int len;
+
+    call->ret_granted_ms = clock_now_us(s->clock) / 1000 + s->ahead_ms;
+    len = snprintf(tail, sizeof(tail), "%s %" PRIu64 " %" PRId64 " %.*s", s->node, call->confirm, call->ret_granted_ms, (int)call->owner_len,
+                   call->owner);
     add_str(s, call->lease_id.text);
     add_int(s, call->ttl_ms);
-    redis_link_arg(s->link, call->owner, call->owner_len);
-    add_str(s, s->node);
-    add_int(s, (int64_t)call->confirm);
-    add_str(s, s->life);
-    add_str(s, call->queue ? "1" : "0");
-    add_int(s, call->ticket);
-    add_int(s, call->max_waiters);
-    redis_link_arg(s->link, call->name, call->name_len);
+    redis_link_arg(s->link, tail, (size_t)len);
+    len = snprintf(place, sizeof(place), "%d %" PRId64 " %" PRId64, call->queue, call->ticket, call->max_waiters);
+    redis_link_arg(s->link, place, (size_t)len);
 }
 
-static void args_renew(struct redis_store *s, const struct store_call *call)
+static void args_renew(struct redis_store *s, struct store_call *call)
 {
+    char lease[32 + PAWL_OWNER_MAX];
+    int len = snprintf(lease, sizeof(lease), "%" PRId64 " %.*s", call->granted_ms, (int)call->owner_len, call->owner);
+
     add_str(s, call->lease_id.text);
     add_int(s, call->ttl_ms);
     add_str(s, s->node);
     add_int(s, (int64_t)call->confirm);
     add_int(s, call->token);
-    redis_link_arg(s->link, call->owner, call->owner_len);
-    add_int(s, call->granted_ms);
-    redis_link_arg(s->link, call->name, call->name_len);
+    redis_link_arg(s->link, lease, (size_t)len);
 }
 
-static void args_release(struct redis_store *s, const struct store_call *call)
+static void args_release(struct redis_store *s, struct store_call *call)
 {
     add_str(s, call->lease_id.text);
     add_str(s, s->node);
-    add_str(s, s->life);
     add_int(s, call->token);
-    redis_link_arg(s->link, call->name, call->name_len);
 }
 
-static void args_check(struct redis_store *s, const struct store_call *call)
+static void args_check(struct redis_store *s, struct store_call *call)
 {
     add_int(s, call->token);
 }
 
-static void args_break(struct redis_store *s, const struct store_call *call)
+static void args_break(struct redis_store *s, struct store_call *call)
 {
+    (void)call;
     add_str(s, s->node);
-    add_str(s, s->life);
-    redis_link_arg(s->link, call->name, call->name_len);
 }
 
-static void args_inspect(struct redis_store *s, const struct store_call *call)
+static void args_inspect(struct redis_store *s, struct store_call *call)
 {
     add_str(s, call->lease_id.text);
 }
 
-static void args_list(struct redis_store *s, const struct store_call *call)
+static void args_list(struct redis_store *s, struct store_call *call)
 {
     char pattern[2 * KEY_HEAD_MAX + PAWL_NAME_MAX + 2];
     int len = snprintf(pattern, sizeof(pattern), "%s%.*s*", s->pattern_head, (int)call->prefix_len, call->prefix);
 
     add_str(s, call->cursor);
     redis_link_arg(s->link, pattern, (size_t)len);
-    add_int(s, (int64_t)strlen(s->head_lock));
-    add_str(s, s->head_queue);
 }
 
-static void args_cancel(struct redis_store *s, const struct store_call *call)
+static void args_cancel(struct redis_store *s, struct store_call *call)
 {
     add_str(s, call->lease_id.text);
     add_str(s, s->node);
-    add_str(s, s->life);
     add_int(s, (int64_t)call->confirm);
     add_str(s, call->queue ? "1" : "0");
-    redis_link_arg(s->link, call->name, call->name_len);
 }
 
 static const struct call_row {
@@ -503,20 +508,20 @@ static const struct call_row {
     size_t args; /* beside the three that every script gets */
     bool on_lock;
     bool repeatable; /* may be run twice */
-    void (*write)(struct redis_store *s, const struct store_call *call);
+    void (*write)(struct redis_store *s, struct store_call *call);
     enum store_result (*read)(struct store_call *call, const redisReply *reply);
 } call_rows[] = {
-    [STORE_ACQUIRE] = {SCRIPT_ACQUIRE, 10, true, true, args_acquire, read_acquire},
-    [STORE_RENEW] = {SCRIPT_RENEW, 8, true, true, args_renew, read_renew},
-    [STORE_RELEASE] = {SCRIPT_RELEASE, 5, true, false, args_release, read_release},
+    [STORE_ACQUIRE] = {SCRIPT_ACQUIRE, 4, true, true, args_acquire, read_acquire},
+    [STORE_RENEW] = {SCRIPT_RENEW, 6, true, true, args_renew, read_renew},
+    [STORE_RELEASE] = {SCRIPT_RELEASE, 3, true, false, args_release, read_release},
     [STORE_CHECK] = {SCRIPT_CHECK, 1, true, true, args_check, read_check},
-    [STORE_BREAK] = {SCRIPT_BREAK, 3, true, false, args_break, read_break},
+    [STORE_BREAK] = {SCRIPT_BREAK, 1, true, false, args_break, read_break},
     [STORE_INSPECT] = {SCRIPT_INSPECT, 1, true, true, args_inspect, read_inspect},
-    [STORE_LIST] = {SCRIPT_LIST, 4, false, true, args_list, read_list},
-    [STORE_CANCEL] = {SCRIPT_CANCEL, 6, true, true, args_cancel, read_cancel},
+    [STORE_LIST] = {SCRIPT_LIST, 2, false, true, args_list, read_list},
+    [STORE_CANCEL] = {SCRIPT_CANCEL, 4, true, true, args_cancel, read_cancel},
 };
 
-/* EVALSHA (or EVAL), the four common keys and, for a lock, its three; then the three common arguments. */
+/* EVALSHA (or EVAL), the four common keys and, for a lock, its two; then the three common arguments. */
 static void begin_script(struct redis_store *s, enum redis_script_id id, bool whole, size_t keys, size_t args)
 {
     redis_link_begin(s->link, 3 + keys + args);
@@ -699,11 +704,10 @@ static void send_call(struct redis_store *s, struct store_call *call, bool whole
     run->whole_script = whole_script;
     run->command.done = call_answered;
     call->command = run;
-    begin_script(s, row->script, whole_script, row->on_lock ? 7 : 4, 3 + row->args);
+    begin_script(s, row->script, whole_script, row->on_lock ? 6 : 4, 3 + row->args);
     if (row->on_lock) {
         add_lock_key(s, s->head_lock, call);
         add_lock_key(s, s->head_queue, call);
-        add_lock_key(s, s->head_waiters, call);
     }
     add_attachment(s);
     row->write(s, call);
@@ -783,7 +787,6 @@ static bool take_incarnation(struct redis_store *s, const redisReply *reply, boo
 {
     size_t len, identity_len;
     const char *incarnation = string_at(reply, 2, &len), *identity = string_at(reply, 3, &identity_len);
-    const char *at;
 
     if (len == 0 || len >= sizeof(s->incarnation) || identity_len == 0 || identity_len >= sizeof(s->identity))
         return false;
@@ -792,18 +795,6 @@ static bool take_incarnation(struct redis_store *s, const redisReply *reply, boo
     s->incarnation[len] = '\0';
     memcpy(s->identity, identity, identity_len);
     s->identity[identity_len] = '\0';
-    at = s->incarnation; /* run_id replid uuid base W */
-    for (int i = 0; i < 3; i++) {
-        at = strchr(at, ' ');
-        if (!at)
-            return false;
-        at++;
-    }
-    len = strcspn(at, " ");
-    if (len == 0 || len >= sizeof(s->life))
-        return false;
-    memcpy(s->life, at, len);
-    s->life[len] = '\0';
     return true;
 }
 
@@ -821,6 +812,7 @@ static void attached(struct redis_store *s, const redisReply *reply)
     s->refusal[0] = '\0';
     s->role = "master";
     s->window_open = number_at(reply, 5) > 0;
+    s->ahead_ms = number_at(reply, 7) - now / 1000;
     s->attaches++;
     s->openings += opened;
     s->fence_raises += number_at(reply, 6) != 0;
@@ -924,6 +916,7 @@ static void beat_answered(struct redis_command *command, const redisReply *reply
     }
     see_fence(s, number_at(reply, 1));
     s->window_open = number_at(reply, 2) > 0;
+    s->ahead_ms = number_at(reply, 3) - clock_now_us(s->clock) / 1000;
     if (was_open && !s->window_open) {
         log_info("window_closed", LOG_INT("fence", s->fence));
         if (s->events.window_closed)
@@ -1093,7 +1086,6 @@ static void make_keys(struct redis_store *s, const char *prefix)
     snprintf(s->key_node, cap, "%.64s{0}:node:%s", prefix, s->node);
     snprintf(s->head_lock, cap, "%.64s{0}:lock:", prefix);
     snprintf(s->head_queue, cap, "%.64s{0}:queue:", prefix);
-    snprintf(s->head_waiters, cap, "%.64s{0}:waiters:", prefix);
     make_pattern(s);
 }
 

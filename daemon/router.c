@@ -143,7 +143,7 @@ static bool read_name(struct api_call *call, struct http_slice raw, char *name, 
 
 static bool read_params(struct api_call *call, const struct http_request *request, unsigned allowed)
 {
-    struct param_problem problem;
+    struct param_problem problem = {.no_memory = false};
     int bad = 0;
 
     params_init(&call->params);
@@ -158,7 +158,8 @@ static bool read_params(struct api_call *call, const struct http_request *reques
         }
     }
     if (bad)
-        (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, problem.message, &call->params.lease_id);
+        (void)api_error(call->api, call->route, call->exchange, problem.no_memory ? PAWL_E_STORE_UNAVAILABLE : PAWL_E_BAD_REQUEST, problem.message,
+                        &call->params.lease_id);
     return !bad;
 }
 

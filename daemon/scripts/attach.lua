@@ -1,10 +1,10 @@
--- Joins this server's life of the data, or opens a new one. The only script that common.lua is not put before.
+-- Joins this server's life of the data, or opens a new one. The only script that does not begin with common.lua: nothing is attached yet.
 --
 -- KEYS  1 incarnation  2 fence  3 node (this node's own)  4 recovery
 -- ARGV  1 the incarnation the node remembers ('' none)  2 the greatest fence it ever saw  3 its new generation  4 a fresh UUID  5 window ms (0: none)
 --       6 jump J  7 ms the node key lives  8 '1' = a server that may evict is accepted
 -- Answer
---   {'attached', fence, incarnation, identity, opened, ticks left, raised}
+--   {'attached', fence, incarnation, identity, opened, ticks left, raised, the server's time in ms}
 --   {'not_master', 0, role}  {'loading', 0}  {'no_identity', 0}  {'evicts', 0, policy}  {'bad_fence', 0}  {'others', 0}
 --
 -- Incarnation: "run_id replid uuid base W". It is adopted when server and data are the ones it names and the fence is not below what the node saw;
@@ -106,4 +106,4 @@ if fence ~= before then
     redis.call('SET', KEYS[2], text(fence))
 end
 redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[7])
-return {'attached', fence, incarnation, identity, opened, left, fence ~= before and 1 or 0}
+return {'attached', fence, incarnation, identity, opened, left, fence ~= before and 1 or 0, now_ms}

@@ -1,10 +1,13 @@
 -- The node's sign of life: its key lives on, the recovery window moves, a changed server is noticed.
 --
 -- KEYS  as common, 1 to 4      ARGV  4 run_id and replid of the server  5 ms the node key lives  6 node
--- Answer  {'beat', fence, ticks left in the window}  {'differs', fence}: another life, or no master any more
+-- Answer  {'beat', fence, ticks left in the window, the server's time in ms}  {'differs', fence}: another life, or no master any more
 --
 -- The window counts ticks, not time: one tick each interval of Redis time at most, also when its clock went back, so neither a stall nor a
 -- jump of the clock lapses it while nodes could not run.
+
+-- include common.lua
+-- include library.lua
 local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
 local identity = (string.match(server, 'run_id:(%w+)') or '') .. ' ' .. (string.match(replication, 'master_replid:(%w+)') or '')
 if identity ~= ARGV[4] or string.match(replication, 'role:(%a+)') ~= 'master' then
@@ -12,11 +15,10 @@ if identity ~= ARGV[4] or string.match(replication, 'role:(%a+)') ~= 'master' th
 end
 redis.call('PEXPIRE', KEYS[3], ARGV[5])
 redis.pcall('PUBLISH', KEYS[3], 'beat')
-local left = 0
+local left, now = 0, now_ms()
 if window then
     local n, last, used, interval = string.match(window, '^(%d+) (%d+) (%d+) (%d+)$')
     left, last, used, interval = tonumber(n) or 0, tonumber(last) or 0, tonumber(used) or 0, tonumber(interval) or 0
-    local now = now_ms()
     if now - last >= interval or now < last then
         left, last, used = left - 1, now, used + 1
     end
@@ -27,4 +29,4 @@ if window then
         redis.call('SET', KEYS[4], text(left) .. ' ' .. text(last) .. ' ' .. text(used) .. ' ' .. text(interval))
     end
 end
-return {'beat', fence, left}
+return {'beat', fence, left, now}

@@ -1,29 +1,28 @@
 -- Gives up a waiter's place and undoes a grant that nobody learned of.
 --
--- KEYS  as common, 1 to 7
--- ARGV  4 lease id  5 node  6 life  7 confirm number of the grant to undo ('0' none)  8 '1' = leave the queue  9 name
+-- KEYS  as common, 1 to 6
+-- ARGV  4 lease id  5 node  6 confirm number of the grant to undo ('0' none)  7 '1' = leave the queue
 -- Answer  {'cancelled', fence, undone, woken, waiters, token, left, held_ms, owner}: undone 1 if a grant was taken back; the last four describe
 --         who holds the lock afterwards (0 and '' when nobody does)
 --
 -- Invariants: deletes a lease only if lease id, node and confirm number are those of the call being undone, so it can't kill a lease that a
 -- retry was told it holds; takes away a place only if it is this node's.
-local id, node, life = ARGV[4], ARGV[5], ARGV[6]
-local lease, released
-if stored then
-    lease, released = parse(stored)
-end
-local undone, left_first = 0, false
-if lease and lease.id == id and lease.node == node and lease.confirm == ARGV[7] then
+
+-- include common.lua
+-- include library.lua
+local id, own = ARGV[4], ARGV[5]
+local undone, was_first = 0, false
+if lease and lease.id == id and lease.node == own and lease.confirm == ARGV[6] then
     bury(lease.token)
-    undone, lease, stored = 1, nil, window and stored
+    undone, lease, stored = 1, nil, false
 end
-if ARGV[8] == '1' and string.match(redis.call('HGET', KEYS[7], id) or '', '^(%x+) ') == node then
-    left_first = redis.call('ZRANK', KEYS[6], id) == 0
+if ARGV[7] == '1' and string.match(redis.call('HGET', waiters, id) or '', '^(%x+) ') == own then
+    was_first = redis.call('ZRANK', KEYS[6], id) == 0
     leave_queue(id)
 end
 local woken = ''
-if not window and (undone == 1 or (left_first and (not stored or released))) then
-    woken = wake_next(life, ARGV[9], node)
+if not window and (undone == 1 or (was_first and (not stored or released))) then
+    woken = wake_next(own)
 end
 local answer = {'cancelled', fence, undone, woken, redis.call('ZCARD', KEYS[6]), 0, 0, 0, ''}
 if lease then

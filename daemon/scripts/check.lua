@@ -1,12 +1,11 @@
 -- Is this token the holder's?
 --
--- KEYS  as common, 1 to 7      ARGV  4 token
+-- KEYS  as common, 1 to 6      ARGV  4 token
 -- Answer  {'held', fence, left}  {'lost', fence}  {'recovering', fence}: what the token stands for may yet be put back
+
+-- include common.lua
+-- include library.lua
 local token = tonumber(ARGV[4])
-local lease, released
-if stored then
-    lease, released = parse(stored)
-end
 if lease and lease.token == token then
     return {'held', fence, redis.call('PTTL', KEYS[5])}
 end

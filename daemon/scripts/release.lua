@@ -1,21 +1,28 @@
 -- Ends the holder's lease and wakes the next waiter.
 --
--- KEYS  as common, 1 to 7
--- ARGV  4 lease id  5 node  6 life  7 the token this node's own table has for the lease (0: not in it)  8 name
+-- KEYS  as common, 1 to 6
+-- ARGV  4 lease id  5 node  6 the token this node's own table has for the lease (0: not in it)
 -- Answer  {'released', fence, token, woken}  {'lost', fence}  {'recovering', fence}
--- woken is the lease id of the next waiter when it waits at this very node ('' otherwise): the node wakes it without a message.
-local id, node, life, known = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
-local lease, released
-if stored then
-    lease, released = parse(stored)
+-- woken is the lease id of the next waiter when it waits at this very node (absent or '' otherwise): the node wakes it without a message.
+
+-- include common.lua
+
+-- The plain case: this node granted it, nobody waits.
+if stored and not window and string.sub(stored, 1, 36) == ARGV[4] and redis.call('EXISTS', KEYS[6]) == 0 then
+    local token, node = string.match(stored, '^(%d+) (%x+) ', 38)
+    if node == ARGV[5] then
+        redis.call('DEL', KEYS[5])
+        return {'released', fence, tonumber(token)}
+    end
 end
+
+-- include library.lua
+local id, own, known = ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 if lease and lease.id == id then
     bury(lease.token)
-    if lease.node ~= node then
-        tell(lease.node, 'forget ' .. id .. ' ' .. ARGV[8])
-    end
-    return {'released', fence, lease.token, window and '' or wake_next(life, ARGV[8], node)}
+    forget(lease, own)
+    return {'released', fence, lease.token, window and '' or wake_next(own)}
 end
 if not window then
     return {'lost', fence}
@@ -28,4 +35,4 @@ if there > known or (stored and not lease and not released) then
     return {'lost', fence}
 end
 bury(known)
-return {'released', fence, known, ''}
+return {'released', fence, known}

@@ -1,25 +1,22 @@
 -- Gives the holder's lease a new ttl (longer or shorter), counted from now.
 --
--- KEYS  as common, 1 to 7
+-- KEYS  as common, 1 to 6
 -- ARGV  4 lease id  5 ttl ms  6 node  7 confirm number  8 the token this node's own table has for the lease (0: not in it)
---       9 owner and 10 grant time, for putting it back  11 name
+--       9 "granted_ms owner" from there, for putting it back
 -- Answer  {'renewed', fence, token, ttl, granted_ms, owner}  {'lost', fence}  {'recovering', fence}
 --
 -- Invariants: never creates a lease, except in the window one that this node itself vouches for; the token stays the same.
-local id, ttl, node, confirm, known = ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
-local lease, released
-if stored then
-    lease, released = parse(stored)
-end
+
+-- include common.lua
+-- include library.lua
+local id, ttl, own, confirm, known = ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 
 if lease and lease.id == id then
     if window and known == 0 then
         return {'recovering', fence}
     end
-    write(id, lease.token, node, confirm, lease.granted, lease.owner, ttl, 'XX')
-    if lease.node ~= node then
-        tell(lease.node, 'forget ' .. id .. ' ' .. ARGV[11])
-    end
+    write(id, lease.token, own .. ' ' .. confirm .. ' ' .. text(lease.granted) .. ' ' .. lease.owner, ttl, 'XX')
+    forget(lease, own)
     return {'renewed', fence, lease.token, tonumber(ttl), lease.granted, lease.owner}
 end
 
@@ -37,5 +34,6 @@ if known > fence then
     redis.call('SET', KEYS[2], ARGV[8])
     fence = known
 end
-write(id, known, node, confirm, tonumber(ARGV[10]), ARGV[9], ttl)
-return {'renewed', fence, known, tonumber(ttl), tonumber(ARGV[10]), ARGV[9]}
+write(id, known, own .. ' ' .. confirm .. ' ' .. ARGV[9], ttl)
+local granted, owner = string.match(ARGV[9], '^(%d+) (.*)$')
+return {'renewed', fence, known, tonumber(ttl), tonumber(granted), owner}

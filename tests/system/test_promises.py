@@ -577,22 +577,18 @@ def test_p8_many_that_vanish_leave_nothing(world, redis):
     """Broken: one in many vanished clients leaves its lock taken. (C02: in the same instant as the answer)"""
     pawld = world.pawld(redis)
     rng = random.Random(1)
-    for i in range(300):
+    unanswered = set()
+    for i in range(400):
         conn = Conn(pawld.address)
         conn.send_request("POST", lock_path(f"v/{i}", "acquire"), {"ttl_ms": LONG_TTL})
         if rng.random() < 0.5:
             time.sleep(rng.random() * 0.002)  # spreads the leaving over the life of the request; no state is waited for
+        if not conn.answered():
+            unanswered.add(redis.lock_key(f"v/{i}"))
         (conn.reset if rng.random() < 0.5 else conn.close)()
-    api = pawld.api()
-    until(lambda: api.metrics()["pawl_connections"] <= 2 and api.metrics()["pawl_store_pending"] == 0, what="quiet")
-
-    def accounted():
-        # a client that left when the whole answer lay in its kernel can't be told from one that has read it; all others are undone
-        seen = api.metrics()
-        return len(residue(redis)) <= seen["pawl_grants_total"] - seen["pawl_undone_grants_total"]
-
-    until(accounted, what="no lock is held without a delivered grant")
-    assert len(residue(redis)) < 150, "grants of clients that had left stay"
+    assert len(unanswered) > 50, "too quick to be left: the test has seen nothing"
+    # an answer that came between the last look and the leaving can't be told from one that was read; there can't be many of these
+    until(lambda: len(unanswered & redis.keys()) <= len(unanswered) // 20, what="no lock is held for a client that left before the answer")
 
 
 # ---------------------------------------------------------------- P9 bounded

@@ -27,14 +27,17 @@
 
 #define DEADLINE_MS 10000
 
-static char home[] = "/tmp/pawl-test-dev-XXXXXX"; /* TMPDIR of these tests */
+static char home[32]; /* TMPDIR of these tests */
+static char *path_before;
 static char problem[512];
 static struct dev_redis redis;
 
 static void start(void)
 {
+    strcpy(home, "/tmp/pawl-test-dev-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(home));
     setenv("TMPDIR", home, 1);
+    path_before = strdup(getenv("PATH"));
 }
 
 static void stop(void)
@@ -44,6 +47,8 @@ static void stop(void)
     dev_redis_stop(&redis);
     snprintf(command, sizeof(command), "/bin/rm -rf '%s'", home);
     ck_assert_int_eq(system(command), 0);
+    setenv("PATH", path_before, 1);
+    free(path_before);
 }
 
 static void start_redis(struct dev_redis *r)
@@ -307,6 +312,9 @@ START_TEST(it_starts_with_clean_signals_and_a_group_of_its_own)
     /* and the caller's own are as they were */
     sigprocmask(SIG_BLOCK, NULL, &after);
     ck_assert(sigismember(&after, SIGTERM) && sigismember(&after, SIGUSR2) && !sigismember(&after, SIGINT));
+    sigprocmask(SIG_UNBLOCK, &blocked, NULL);
+    signal(SIGUSR1, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
 }
 END_TEST
 

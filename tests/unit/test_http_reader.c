@@ -55,6 +55,35 @@ static void describe(const struct http_reader *r, enum http_reader_result result
     fclose(f);
 }
 
+/* An assertion of Check's own costs a write to a pipe, which is too much for one a byte. */
+static void insist(bool truth)
+{
+    if (!truth) {
+        ck_abort_msg("the reader kept too much, or there is no memory");
+    }
+}
+
+/* Many small pieces of a long request: one block for all, since a new one for each piece would copy gigabytes. */
+static void feed_in_place(const char *bytes, size_t len, size_t cut, struct outcome *out)
+{
+    static char block[HTTP_READER_RETAINS + 4096];
+    struct http_reader r;
+    enum http_reader_result result = HTTP_READER_MORE;
+    size_t kept = 0, fed = 0;
+
+    http_reader_init(&r);
+    do {
+        size_t n = cut < len - fed ? cut : len - fed;
+
+        memcpy(block + kept, bytes + fed, n);
+        fed += n;
+        kept += n;
+        result = http_reader_feed(&r, block, &kept);
+        insist(kept <= HTTP_READER_RETAINS + n);
+    } while (fed < len && result == HTTP_READER_MORE);
+    describe(&r, result, block, result == HTTP_READER_COMPLETE ? kept - http_reader_size(&r) + len - fed : 0, out);
+}
+
 /* Feeds bytes[0..len) in pieces that end at cut, 2 cut, 3 cut ..., or only at `cut` and the end. */
 static void feed(const char *bytes, size_t len, size_t cut, bool again, struct outcome *out)
 {
@@ -68,7 +97,7 @@ static void feed(const char *bytes, size_t len, size_t cut, bool again, struct o
         size_t n = fed > 0 && !again ? len - fed : cut < len - fed ? cut : len - fed;
         char *moved = malloc(kept + n > 0 ? kept + n : 1);
 
-        ck_assert_ptr_nonnull(moved);
+        insist(moved != NULL);
         if (kept > 0) {
             memcpy(moved, block, kept);
         }
@@ -78,7 +107,7 @@ static void feed(const char *bytes, size_t len, size_t cut, bool again, struct o
         fed += n;
         kept += n;
         result = http_reader_feed(&r, block, &kept);
-        ck_assert_uint_le(kept, HTTP_READER_RETAINS + n);
+        insist(kept <= HTTP_READER_RETAINS + n);
     } while (fed < len && result == HTTP_READER_MORE);
     describe(&r, result, block, result == HTTP_READER_COMPLETE ? kept - http_reader_size(&r) + len - fed : 0, out);
     free(block);
@@ -321,7 +350,11 @@ static void check_starts(const char *name, size_t len, const char *expected)
     feed(big, len, len, true, &whole);
     ck_assert_msg(strncmp(whole.text, expected, strlen(expected)) == 0, "%s: expected '%s', got '%.60s'", name, expected, whole.text);
     for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
-        feed(big, len, cuts[i], true, &cut);
+        if (cuts[i] < 1000) {
+            feed_in_place(big, len, cuts[i], &cut);
+        } else {
+            feed(big, len, cuts[i], true, &cut);
+        }
         ck_assert_msg(strcmp(whole.text, cut.text) == 0, "%s: in pieces of %zu it is '%.60s', whole '%.60s'", name, cuts[i], cut.text, whole.text);
     }
 }
@@ -394,7 +427,7 @@ START_TEST(p9_an_unfinished_request_is_bounded)
 
         memcpy(block + kept, big + fed, n);
         kept += n;
-        ck_assert_int_eq(http_reader_feed(&r, block, &kept), HTTP_READER_MORE);
+        insist(http_reader_feed(&r, block, &kept) == HTTP_READER_MORE);
         most = kept > most ? kept : most;
     }
     ck_assert_uint_le(most, strlen(CHUNKED) + PAWL_BODY_MAX / 2);

@@ -36,6 +36,7 @@ static void catch_stop(void)
     dup2(saved_stderr, STDERR_FILENO);
     close(saved_stderr);
     close(caught);
+    unsetenv("TZ");
 }
 
 /* The one write since the last call, without its newline; "" when there was none. */

@@ -18,7 +18,7 @@
 static struct options options;
 static enum options_action action;
 static char problem[1024];
-static char folder[] = "/tmp/pawl-test-options-XXXXXX";
+static char folder[32];
 static char file[64];
 
 /* Writable copies of the words of a command line or an environment, as a process has them. */
@@ -113,6 +113,7 @@ static char *dumped(void)
 
 static void start(void)
 {
+    strcpy(folder, "/tmp/pawl-test-options-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(file, sizeof(file), "%s/pawld.conf", folder);
 }

@@ -143,6 +143,16 @@ class Conn:
         finally:
             self.sock.settimeout(30.0)
 
+    def answered(self):
+        """Without waiting: have bytes of a reply arrived that nobody has read?"""
+        self.sock.setblocking(False)
+        try:
+            return bool(self.buffer or self.sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+        finally:
+            self.sock.settimeout(30.0)
+
     def half_close(self):
         self.sock.shutdown(socket.SHUT_WR)
 

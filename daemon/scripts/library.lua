@@ -1,0 +1,119 @@
+-- What the scripts share once a case is not the plain one.
+--
+-- Invariants
+--   A lock is one string: "lease_id token node confirm granted_ms owner", with a PX, written by one SET: it is never without an end.
+--   A tombstone "released token" stands for a lease that was given up while the recovery window was open; it is no holder.
+--   queue is a sorted set lease_id -> ticket (from the fence), waiters a hash lease_id -> "node life"; both hold the same lease ids.
+--   The life of a waiter's entry is the base of the incarnation: 4th word of it.
+--   Numbers become text by %.0f only: Lua's own way loses digits from 1e14 on.
+local name = string.sub(KEYS[5] or '', #KEYS[2] + 1) -- "...fence" is as long as "...lock:"
+local head = string.sub(KEYS[2], 1, -6)
+local waiters = head .. 'waiters:' .. name
+local life = string.match(ARGV[1], '^%S+ %S+ %S+ (%d+)')
+
+local function text(n)
+    return string.format('%.0f', n)
+end
+
+local function now_ms()
+    local t = redis.call('TIME')
+    return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end
+
+-- The fields of a lock's value; nil for a tombstone and for what pawl did not write (then the second result tells which).
+local function parse(value)
+    local id, token, node, confirm, granted, owner = string.match(value, '^(%x+%-[%x%-]+) (%d+) (%x+) (%d+) (%d+) (.*)$')
+    if id then
+        return {id = id, token = tonumber(token), node = node, confirm = confirm, granted = tonumber(granted), owner = owner}
+    end
+    local released = string.match(value, '^released (%d+)$')
+    return nil, released and tonumber(released)
+end
+
+-- `tail` is "node confirm granted_ms owner".
+local function write(id, token, tail, ttl, flag)
+    local value = id .. ' ' .. text(token) .. ' ' .. tail
+    if flag then
+        return redis.call('SET', KEYS[5], value, 'PX', ttl, flag)
+    end
+    return redis.call('SET', KEYS[5], value, 'PX', ttl)
+end
+
+local function node_key(node)
+    return head .. 'node:' .. node
+end
+
+-- PUBLISH must not fail the script: what was written before it stands.
+local function tell(node, message)
+    local heard = redis.pcall('PUBLISH', node_key(node), message)
+    return type(heard) == 'number' and heard > 0
+end
+
+-- Another node granted or last renewed this lease: it is not that one's matter any more.
+local function forget(lease, own)
+    if lease.node ~= own then
+        tell(lease.node, 'forget ' .. lease.id .. ' ' .. name)
+    end
+end
+
+local function leave_queue(id)
+    redis.call('ZREM', KEYS[6], id)
+    redis.call('HDEL', waiters, id)
+end
+
+-- The waiter whose turn it is, and its node. Drops heads of dead nodes and of other lives on the way, at most 64 in one run ('more').
+local function first_waiter()
+    for _ = 1, 64 do
+        local id = redis.call('ZRANGE', KEYS[6], 0, 0)[1]
+        if not id then
+            return nil
+        end
+        local node, born = string.match(redis.call('HGET', waiters, id) or '', '^(%x+) (%d+)$')
+        if node and born == life and redis.call('EXISTS', node_key(node)) == 1 then
+            return id, node
+        end
+        leave_queue(id)
+    end
+    return 'more'
+end
+
+-- Pokes the first waiter. When its node does not listen (dead, or reconnecting), pokes the next ones too, so that somebody looks again
+-- soon. Returns the lease id when it is the caller's own node that must wake it: no message is needed then.
+local function wake_next(own)
+    local id, node = first_waiter()
+    if id == 'more' then
+        id, node = first_waiter()
+    end
+    if not node then
+        return ''
+    end
+    if node == own then
+        return id
+    end
+    if not tell(node, 'wake ' .. id .. ' ' .. name) then
+        for _, other in ipairs(redis.call('ZRANGE', KEYS[6], 1, 4)) do
+            local host = string.match(redis.call('HGET', waiters, other) or '', '^(%x+) ')
+            if host == own then
+                return other
+            end
+            if host and tell(host, 'wake ' .. other .. ' ' .. name) then
+                break
+            end
+        end
+    end
+    return ''
+end
+
+-- Ends a lease: gone, or a tombstone while leases are being put back, lest an older copy of it come back.
+local function bury(token)
+    if window then
+        redis.call('SET', KEYS[5], 'released ' .. text(token), 'PX', 600000)
+    else
+        redis.call('DEL', KEYS[5])
+    end
+end
+
+local lease, released
+if stored and KEYS[5] then
+    lease, released = parse(stored)
+end
