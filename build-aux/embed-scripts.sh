@@ -46,9 +46,9 @@ expand() {
     ' "$1"
 }
 
-# FILE -> the body on stdout
+# FILE NAME -> the body on stdout; faults are told of NAME, in lines of the script with its includes put in
 strip() {
-    "$awk" '
+    "$awk" -v name="$2" '
         { gsub(/^[ \t]+/, ""); gsub(/[ \t]+$/, "") }
         /^--\[=*\[/ { refuse("a long comment") }
         $0 == "" || /^--/ { next }
@@ -57,12 +57,12 @@ strip() {
         /[^ -~\t]/  { refuse("a byte that is not printable ASCII") }
                     { print }
         function refuse(what) {
-            printf "%s:%d: %s, which embedding would mangle\n", FILENAME, FNR, what >"/dev/stderr"
+            printf "%s:%d: %s, which embedding would mangle\n", name, FNR, what >"/dev/stderr"
             failed = 1
             exit 1
         }
         END { exit failed }
-    ' "$@"
+    ' "$1"
 }
 
 # body on stdin -> lines of a C string. Every '?' is escaped too: two of them could begin a trigraph.
@@ -84,7 +84,7 @@ for script in "$@"; do
         ;;
     esac
     expand "$script" >"$tmp/whole"
-    strip "$tmp/whole" >"$tmp/body"
+    strip "$tmp/whole" "$script" >"$tmp/body"
     sha1=$(sha1sum <"$tmp/body")
     sha1=${sha1%% *}
     printf '\nstatic const char body_of_%s[] =\n' "$name"

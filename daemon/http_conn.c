@@ -18,9 +18,6 @@
  * read that got less than it asked for, which saves a system call per request and is safe but for one case: a reset that arrived together with the bytes.
  * So a connection that is about to wait without a deadline (park) looks again.
  *
- * Bytes are read into one block that all connections share. Only what a run leaves over (half a request, or those behind a busy one) is copied to a block of the
- * connection's own. A connection between two requests owns none.
- *
  * What the service is told, it is told from run(), the tick or the turn, never from inside its own calls: those only note what happened and put the
  * connection on the turn list, which a timer of 0 ms works off. A dead connection is freed when no frame of its own is left (`entered`).
  */
@@ -43,19 +40,16 @@
 
 #include "daemon/clock.h"
 #include "daemon/http_conn.h"
+#include "daemon/http_input.h"
 #include "daemon/http_output.h"
 #include "daemon/http_reader.h"
 #include "daemon/http_response.h"
 #include "daemon/log.h"
 #include "daemon/stream.h"
 #include "proto/errors.h"
-#include "proto/text.h"
 
 #define TICK_MS           100
 #define LINGER_MS         2000
-#define READ_MAX          ((size_t)64 * 1024)  /* one read, and the shared block */
-#define INPUT_MAX         ((size_t)128 * 1024) /* a connection's own block: more than the reader retains */
-#define INPUT_MIN         ((size_t)1024)
 #define AHEAD_MAX         ((size_t)64 * 1024)  /* bytes behind a busy request; beyond, reading stops */
 #define PARKED_AHEAD_MAX  ((size_t)16 * 1024)  /* bytes behind a parked one; beyond, the client is cut off, since unread bytes would hide its leaving */
 #define OUTPUT_HIGH       ((size_t)256 * 1024) /* output beyond which no further request is taken */
@@ -64,17 +58,12 @@
 #define SPARE_DESCRIPTORS 16                   /* the last ones are for the store and the log, not for clients */
 #define PEER_LEN          56
 
-_Static_assert(INPUT_MAX > HTTP_READER_RETAINS, "an unfinished request must leave room to read on");
+_Static_assert(HTTP_INPUT_MAX > HTTP_READER_RETAINS, "an unfinished request must leave room to read on");
 
 enum conn_state { IDLE, HEAD, BODY, BUSY, PARKED, FLUSH, LINGER, DEAD, STATE_COUNT };
 
 struct http_exchange { /* lives in its connection, which has one at a time */
     void *data;
-};
-
-struct input { /* bytes not yet taken are at[start..end); at is NULL, the set's shared block, or the connection's own */
-    char *at;
-    size_t start, end, cap;
 };
 
 struct http_conn {
@@ -86,7 +75,7 @@ struct http_conn {
     int64_t since_us; /* entered its state */
     int64_t moved_us; /* output moved */
     struct http_reader reader;
-    struct input in;
+    struct http_input in;
     struct http_output output;
     enum conn_state state;
     unsigned entered; /* frames of this connection's processing on the stack */
@@ -122,7 +111,7 @@ struct http_conns {
     struct http_date date;
     struct http_front_counts counts;
     bool draining, turn_armed, told_empty;
-    char shared[READ_MAX];
+    char shared[HTTP_INPUT_SHARED];
 };
 
 enum go { GO_ON, WAIT };
@@ -144,7 +133,7 @@ static bool has_exchange(const struct http_conn *c)
 
 static size_t buffered(const struct http_conn *c)
 {
-    return c->in.end - c->in.start;
+    return http_input_len(&c->in);
 }
 
 static void move(struct http_conn *c, enum conn_state state)
@@ -313,9 +302,7 @@ static void bury(struct http_conn *c)
     leave_turn(c);
     TAILQ_REMOVE(&set->lists[DEAD], c, link);
     http_output_close(&c->output);
-    if (c->in.at != set->shared) {
-        free(c->in.at);
-    }
+    http_input_close(&c->in, set->shared);
     free(c);
     if (--set->total == 0) {
         event_del(set->tick);
@@ -408,7 +395,7 @@ static void finish_close(struct http_conn *c)
 static void begin_close(struct http_conn *c)
 {
     c->unread |= buffered(c) > 0;
-    c->in.start = c->in.end = 0;
+    http_input_clear(&c->in);
     c->unfed = false;
     move(c, FLUSH);
     if (http_output_pending(&c->output) == 0) {
@@ -424,118 +411,21 @@ static int send_response(struct http_conn *c, const struct http_response *respon
     return send_parts(c, bytes.parts, bytes.count);
 }
 
-static void error_text(struct text *t, enum pawl_error error, const char *message)
-{
-    text_str(t, "{\"error\": \"");
-    text_str(t, pawl_error_wire(error));
-    text_str(t, "\", \"message\": ");
-    text_json_string(t, message, strlen(message));
-    text_str(t, "}\n");
-}
-
-#define ERROR_BLOCK 1024
-#define ERROR_MAX   8192
-
-/* An error as a response whose body lies in `t`, which the caller closes. */
-static struct http_response error_response(struct text *t, char *block, enum pawl_error error, const char *message)
-{
-    text_init(t, block, ERROR_BLOCK, ERROR_MAX);
-    error_text(t, error, message != NULL ? message : pawl_error_text(error));
-    if (t->failed) { /* too long, or no memory: the error's own sentence always fits the block */
-        text_close(t);
-        text_init(t, block, ERROR_BLOCK, ERROR_BLOCK);
-        error_text(t, error, pawl_error_text(error));
-    }
-    return (struct http_response){
-        .status = pawl_error_status(error),
-        .extra_headers = pawl_error_status(error) == 503 ? "Retry-After: 1\r\n" : NULL,
-        .body = t->at,
-        .body_len = t->len,
-    };
-}
-
 /* The front's own answer to what it will not take, and the end of the connection. No exchange is open. */
 static void refuse(struct http_conn *c, enum pawl_error error, const char *message, bool head_only)
 {
-    char block[ERROR_BLOCK];
-    struct text t;
-    struct http_response response = error_response(&t, block, error, message);
+    struct http_error_bytes bytes;
+    struct http_response response = http_response_error(&bytes, error, message);
 
     log_debug("http_refused", LOG_STR("peer", c->peer), LOG_STR("error", pawl_error_wire(error)), LOG_STR("message", message));
     c->unread = true;
     if (send_response(c, &response, HTTP_CONNECTION_CLOSE, head_only) == 0) {
         begin_close(c);
     }
-    text_close(&t);
+    http_response_error_close(&bytes);
 }
 
 /* ---- input ---- */
-
-/* Copies what is left in the shared block to one of the connection's own, with room for more. */
-static int own_input(struct http_conn *c)
-{
-    size_t len = buffered(c), cap = INPUT_MIN;
-    char *own;
-
-    while (cap < len + len / 4) {
-        cap *= 2;
-    }
-    own = malloc(cap);
-    if (own == NULL) {
-        c->in = (struct input){NULL, 0, 0, 0};
-        conn_close(c, true);
-        return -1;
-    }
-    memcpy(own, c->in.at + c->in.start, len);
-    c->in = (struct input){own, 0, len, cap};
-    return 0;
-}
-
-/* Gives back whatever block is not needed between two runs. */
-static void put_input_away(struct http_conn *c)
-{
-    if (c->in.at == NULL) {
-        return;
-    }
-    if (buffered(c) == 0 || c->state == DEAD) {
-        if (c->in.at != c->set->shared) {
-            free(c->in.at);
-        }
-        c->in = (struct input){NULL, 0, 0, 0};
-    } else if (c->in.at == c->set->shared) {
-        (void)own_input(c);
-    }
-}
-
-/* Finds room behind the input; returns how much, 0 when the connection has died of it. */
-static size_t input_room(struct http_conn *c)
-{
-    struct input *in = &c->in;
-
-    if (in->start == in->end && (in->at == NULL || in->at == c->set->shared)) {
-        *in = (struct input){c->set->shared, 0, 0, READ_MAX};
-        return READ_MAX;
-    }
-    if (in->at == c->set->shared && own_input(c) != 0) {
-        return 0;
-    }
-    if (in->start > 0 && in->cap - in->end < in->cap / 2) {
-        memmove(in->at, in->at + in->start, in->end - in->start);
-        in->end -= in->start;
-        in->start = 0;
-    }
-    if (in->cap - in->end < in->cap / 4 && in->cap < INPUT_MAX) {
-        char *grown = realloc(in->at, in->cap * 2);
-
-        if (grown == NULL) {
-            conn_close(c, true);
-            return 0;
-        }
-        in->at = grown;
-        in->cap *= 2;
-    }
-    return in->cap - in->end < READ_MAX ? in->cap - in->end : READ_MAX;
-}
 
 /* What a read that brought `n` bytes of `asked`, or failed with errno, means for the connection. */
 static void note_read(struct http_conn *c, ssize_t n, size_t asked)
@@ -554,10 +444,11 @@ static void note_read(struct http_conn *c, ssize_t n, size_t asked)
 
 static enum go read_on(struct http_conn *c, size_t limit)
 {
-    size_t room = input_room(c);
+    size_t room = http_input_room(&c->in, c->set->shared);
     ssize_t n;
 
     if (room == 0) {
+        conn_close(c, true);
         return WAIT;
     }
     if (room > limit) {
@@ -575,7 +466,7 @@ static enum go read_on(struct http_conn *c, size_t limit)
 /* Input that nobody will look at. */
 static enum go read_away(struct http_conn *c)
 {
-    note_read(c, stream_read(&c->stream, c->set->shared, READ_MAX), READ_MAX);
+    note_read(c, stream_read(&c->stream, c->set->shared, HTTP_INPUT_SHARED), HTTP_INPUT_SHARED);
     return c->state == DEAD ? WAIT : GO_ON;
 }
 
@@ -669,7 +560,7 @@ static enum go run_open(struct http_conn *c)
     if (c->eof) {
         return end_of_input(c);
     }
-    return c->readable ? read_on(c, READ_MAX) : WAIT;
+    return c->readable ? read_on(c, HTTP_INPUT_SHARED) : WAIT;
 }
 
 static enum go run_exchange(struct http_conn *c)
@@ -729,7 +620,12 @@ static void run(struct http_conn *c)
             break;
         }
     }
-    put_input_away(c);
+    if (c->state == DEAD) {
+        http_input_clear(&c->in);
+    }
+    if (http_input_put_away(&c->in, c->set->shared) != 0) {
+        conn_close(c, true);
+    }
     c->running = false;
 }
 
@@ -941,12 +837,11 @@ enum http_delivery http_reply(struct http_exchange *x, const struct http_respons
 
 enum http_delivery http_reply_error(struct http_exchange *x, enum pawl_error error, const char *message)
 {
-    char block[ERROR_BLOCK];
-    struct text t;
-    struct http_response response = error_response(&t, block, error, message);
+    struct http_error_bytes bytes;
+    struct http_response response = http_response_error(&bytes, error, message);
     enum http_delivery delivery = http_reply(x, &response, NULL, NULL);
 
-    text_close(&t);
+    http_response_error_close(&bytes);
     return delivery;
 }
 
@@ -1023,11 +918,10 @@ void http_conns_free(struct http_conns *set)
 
 void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr *peer)
 {
-    char block[ERROR_BLOCK];
     struct http_response_bytes bytes;
+    struct http_error_bytes error;
+    struct http_response response = http_response_error(&error, PAWL_E_TOO_MANY_CONNECTIONS, NULL);
     struct stream s;
-    struct text t;
-    struct http_response response = error_response(&t, block, PAWL_E_TOO_MANY_CONNECTIONS, NULL);
 
     set->counts.refused++;
     http_date_set(&set->date, time(NULL));
@@ -1035,9 +929,9 @@ void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr 
     http_response_lay(&bytes, &response, &set->date, HTTP_CONNECTION_CLOSE, false);
     (void)stream_write(&s, bytes.parts, bytes.count);
     stream_end(&s);
-    (void)stream_read(&s, set->shared, READ_MAX); /* a request that is already here would turn the close into a reset */
+    (void)stream_read(&s, set->shared, HTTP_INPUT_SHARED); /* a request that is already here would turn the close into a reset */
     stream_close(&s, false);
-    text_close(&t);
+    http_response_error_close(&error);
 }
 
 /* The same, but with time for the client to read it. */

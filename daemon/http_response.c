@@ -8,7 +8,8 @@
 
 #include "daemon/http_response.h"
 
-#define STATUS_NO_CONTENT 204
+#define STATUS_NO_CONTENT  204
+#define STATUS_UNAVAILABLE 503
 
 void http_date_set(struct http_date *date, time_t wall)
 {
@@ -140,4 +141,39 @@ void http_response_lay(struct http_response_bytes *out, const struct http_respon
     if (has_body && !head_only) {
         add_part(out, response->body, response->body_len);
     }
+}
+
+#define ERROR_MAX 8192
+
+static void write_error(struct text *t, enum pawl_error error, const char *message)
+{
+    text_str(t, "{\"error\": \"");
+    text_str(t, pawl_error_wire(error));
+    text_str(t, "\", \"message\": ");
+    text_json_string(t, message, strlen(message));
+    text_str(t, "}\n");
+}
+
+struct http_response http_response_error(struct http_error_bytes *bytes, enum pawl_error error, const char *message)
+{
+    struct text *t = &bytes->text;
+
+    text_init(t, bytes->block, sizeof(bytes->block), ERROR_MAX);
+    write_error(t, error, message != NULL ? message : pawl_error_text(error));
+    if (t->failed) {
+        text_close(t);
+        text_init(t, bytes->block, sizeof(bytes->block), sizeof(bytes->block)); /* the own sentence always fits it */
+        write_error(t, error, pawl_error_text(error));
+    }
+    return (struct http_response){
+        .status = pawl_error_status(error),
+        .extra_headers = pawl_error_status(error) == STATUS_UNAVAILABLE ? "Retry-After: 1\r\n" : NULL,
+        .body = t->at,
+        .body_len = t->len,
+    };
+}
+
+void http_response_error_close(struct http_error_bytes *bytes)
+{
+    text_close(&bytes->text);
 }

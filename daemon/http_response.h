@@ -1,4 +1,4 @@
-/* The head of a response, as bytes. Formatting only: who sends it, and when, is http_conn's. No allocation. */
+/* Responses as bytes: heads, and the bodies of errors. Formatting only: who sends it, and when, is http_conn's. */
 #ifndef PAWL_HTTP_RESPONSE_H
 #define PAWL_HTTP_RESPONSE_H
 
@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include "daemon/http.h"
+#include "proto/text.h"
 
 struct http_date { /* the Date field, made once a second */
     time_t made_at;
@@ -32,5 +33,17 @@ struct http_response_bytes { /* the whole response as pieces; they point into `b
 /* Lays `response` out in `out`; its body is left out (but counted in Content-Length) when `head_only`. Valid as long as the response's own bytes. */
 void http_response_lay(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date, enum http_connection_field connection,
                        bool head_only);
+
+#define HTTP_ERROR_BLOCK 1024
+
+struct http_error_bytes { /* the body of an error; on the heap only when the message is long */
+    char block[HTTP_ERROR_BLOCK];
+    struct text text;
+};
+
+/* {"error": ..., "message": ...} with the error's status, and Retry-After where it is 503. `message` NULL, or one that is too long or that there is no memory for:
+ * the error's own sentence. Valid until the bytes are closed. */
+struct http_response http_response_error(struct http_error_bytes *bytes, enum pawl_error error, const char *message);
+void http_response_error_close(struct http_error_bytes *bytes);
 
 #endif

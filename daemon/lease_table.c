@@ -89,8 +89,6 @@ int lease_table_put(struct lease_table *table, const struct lease *lease)
         free(entry);
         return -1;
     }
-    if (there)
-        remove_entry(table, there);
     entry->added = true;
     HASH_ADD_KEYPTR(hh, table->by_name, entry->lease.name, entry->lease.name_len, entry);
     if (!entry->added) {
@@ -98,6 +96,8 @@ int lease_table_put(struct lease_table *table, const struct lease *lease)
         free(entry);
         return -1;
     }
+    if (there) /* only now: without memory the older one has to stay */
+        remove_entry(table, there);
     return 0;
 }
 

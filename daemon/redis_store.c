@@ -248,9 +248,22 @@ static void expire_held(struct redis_store *s, int64_t now)
 
 /* ---- reading answers ---- */
 
+/* An integer, or one that a script passed on as the text it is stored in; 0 for anything else. */
 static int64_t number_at(const redisReply *reply, size_t i)
 {
-    return i < reply->elements && reply->element[i]->type == REDIS_REPLY_INTEGER ? (int64_t)reply->element[i]->integer : 0;
+    const redisReply *element = i < reply->elements ? reply->element[i] : NULL;
+    int64_t n = 0;
+
+    if (element && element->type == REDIS_REPLY_INTEGER)
+        return (int64_t)element->integer;
+    if (!element || element->type != REDIS_REPLY_STRING || element->len == 0 || element->len > 16)
+        return 0;
+    for (size_t k = 0; k < (size_t)element->len; k++) {
+        if (element->str[k] < '0' || element->str[k] > '9')
+            return 0;
+        n = n * 10 + (element->str[k] - '0');
+    }
+    return n;
 }
 
 /* Remaining times: a key that ends this very millisecond, or (never ours) has no end, has nothing left. */

@@ -17,7 +17,7 @@
 -- SET that makes the lease nothing can fail, so an error answer means no grant.
 
 -- include common.lua
-if fence >= 9007199254740990 then
+if #fence > 16 or #fence == 16 and fence >= '9007199254740990' then
     return {'exhausted', fence}
 end
 

@@ -6,6 +6,7 @@
 --   queue is a sorted set lease_id -> ticket (from the fence), waiters a hash lease_id -> "node life"; both hold the same lease ids.
 --   The life of a waiter's entry is the base of the incarnation: 4th word of it.
 --   Numbers become text by %.0f only: Lua's own way loses digits from 1e14 on.
+fence = tonumber(fence)
 local name = string.sub(KEYS[5] or '', #KEYS[2] + 1) -- "...fence" is as long as "...lock:"
 local head = string.sub(KEYS[2], 1, -6)
 local waiters = head .. 'waiters:' .. name

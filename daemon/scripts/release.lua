@@ -2,7 +2,7 @@
 --
 -- KEYS  as common, 1 to 6
 -- ARGV  4 lease id  5 node  6 the token this node's own table has for the lease (0: not in it)
--- Answer  {'released', fence, token, woken}  {'lost', fence}  {'recovering', fence}
+-- Answer  {'released', fence, token, woken} (fence and token may come as text)  {'lost', fence}  {'recovering', fence}
 -- woken is the lease id of the next waiter when it waits at this very node (absent or '' otherwise): the node wakes it without a message.
 
 -- include common.lua
@@ -12,7 +12,7 @@ if stored and not window and string.sub(stored, 1, 36) == ARGV[4] and redis.call
     local token, node = string.match(stored, '^(%d+) (%x+) ', 38)
     if node == ARGV[5] then
         redis.call('DEL', KEYS[5])
-        return {'released', fence, tonumber(token)}
+        return {'released', fence, token}
     end
 end
 

@@ -46,29 +46,29 @@ sound() {
     expect "row $1" "$2 ${sha1%% *} $(($(wc -c <"$tmp/out"))) 0" "$(cat "$tmp/row")"
 }
 
-# 1. a prelude and two scripts of awkward text
-cat >"$tmp/common.lua" <<'EOL'
+# 1. two scripts of awkward text, and what one of them includes
+cat >"$tmp/shared.lua" <<'EOL'
 -- a story of "two
 --   lines" \
 local a = "x"
 EOL
 {
-    printf '%s\n' '-- head' '' '    local q, b = "a\"b", '"'"'c\\d'"'"'   ' '  --not code' 'local t = "??= ??/ %s %.0f & \1 \0"'
+    printf '%s\n' '-- head' '-- include shared.lua' '' '    local q, b = "a\"b", '"'"'c\\d'"'"'   ' '  --not code' 'local t = "??= ??/ %s %.0f & \1 \0"'
     printf 'local tab =\t1 -- kept\n-- \303\244\303\266\nreturn "\\n" .. t[q[1]]'
 } >"$tmp/first.lua"
 printf '    return 1\n' >"$tmp/second.lua"
-sh "$embed" "$tmp/common.lua" "$tmp/first.lua" --alone "$tmp/second.lua" >"$tmp/scripts.c"
+sh "$embed" "$tmp/first.lua" "$tmp/second.lua" >"$tmp/scripts.c"
 compile "$tmp/scripts.c"
 sound 0 first
 expect 'first script' "$(printf '%s\n' 'local a = "x"' 'local q, b = "a\"b", '"'"'c\\d'"'"'' 'local t = "??= ??/ %s %.0f & \1 \0"'; printf 'local tab =\t1 -- kept\nreturn "\\n" .. t[q[1]]')" \
     "$(cat "$tmp/out")"
 sound 1 second
-expect 'a script alone' 'return 1' "$(cat "$tmp/out")"
+expect 'a script that includes nothing' 'return 1' "$(cat "$tmp/out")"
 
 # 2. what it must refuse
 refuses() {
     printf '%b\n' "$2" >"$tmp/bad.lua"
-    if sh "$embed" "$tmp/common.lua" "$tmp/bad.lua" >/dev/null 2>"$tmp/err"; then
+    if sh "$embed" "$tmp/bad.lua" >/dev/null 2>"$tmp/err"; then
         expect "$1" refused taken
     else
         expect "$1" 1 "$(grep -c 'bad.lua:2: ' "$tmp/err")"
@@ -79,9 +79,12 @@ refuses 'a long string of level 1' 'local a = 1\nlocal b = [=[two]=]'
 refuses 'a long comment' 'local a = 1\n--[[ two\n]]'
 refuses 'a string over two lines' 'local a = 1\nlocal b = "x\0134'
 refuses 'bytes that are not ASCII' 'local a = 1\nlocal b = "\0303\0244"'
+refuses 'an include of what is not there' 'local a = 1\n-- include none.lua'
+refuses 'an include of two' 'local a = 1\n-- include shared.lua shared.lua'
+refuses 'an include from elsewhere' 'local a = 1\n-- include ../shared.lua'
 cp "$tmp/second.lua" "$tmp/a-b.lua"
-if sh "$embed" "$tmp/common.lua" "$tmp/a-b.lua" >/dev/null 2>&1; then expect 'a name that is none in C' refused taken; else passed=$((passed + 1)); fi
-if sh "$embed" "$tmp/common.lua" "$tmp/none.lua" >/dev/null 2>&1; then expect 'a script that is not there' refused taken; else passed=$((passed + 1)); fi
+if sh "$embed" "$tmp/a-b.lua" >/dev/null 2>&1; then expect 'a name that is none in C' refused taken; else passed=$((passed + 1)); fi
+if sh "$embed" "$tmp/none.lua" >/dev/null 2>&1; then expect 'a script that is not there' refused taken; else passed=$((passed + 1)); fi
 
 # 3. the ones of the tree
 if [ -f "${TOP_BUILDDIR:-$top/build}/daemon/redis_scripts.c" ]; then
@@ -90,11 +93,17 @@ if [ -f "${TOP_BUILDDIR:-$top/build}/daemon/redis_scripts.c" ]; then
     sed -n 's/^    {"\([a-z0-9_]*\)", .*/\1/p' "${TOP_BUILDDIR:-$top/build}/daemon/redis_scripts.c" >"$tmp/names"
     while IFS= read -r name; do
         sound "$index" "$name"
-        lines=$(cat "$top/daemon/scripts/$name.lua" "$(test "$name" = attach || echo "$top/daemon/scripts/common.lua")" 2>/dev/null | grep -Evc '^[[:blank:]]*(--.*)?$' || true)
+        # the script and what it includes
+        {
+            echo "$name.lua"
+            sed -n 's/^-- include //p' "$top/daemon/scripts/$name.lua"
+        } >"$tmp/files"
+        lines=$(while IFS= read -r f; do cat "$top/daemon/scripts/$f"; done <"$tmp/files" | grep -Evc '^[[:blank:]]*(--.*)?$' || true)
         expect "$name: lines of code" "$lines" "$(($(wc -l <"$tmp/out")))"
         index=$((index + 1))
     done <"$tmp/names"
-    expect 'every script is there' "$(find "$top/daemon/scripts" -name '*.lua' ! -name common.lua | wc -l)" "$index"
+    sed -n 's/^-- include //p' "$top"/daemon/scripts/*.lua | sort -u >"$tmp/shared"
+    expect 'every script is there' "$(find "$top/daemon/scripts" -name '*.lua' | sed 's/.*\///' | grep -Fxvc -f "$tmp/shared")" "$index"
 else
     expect 'daemon/redis_scripts.c' built missing
 fi

@@ -36,7 +36,8 @@ scan() {
         }
         if [ -f daemon/redis_script.h ]; then
             enum=$(sed -n 's/^ *SCRIPT_\([A-Z0-9_]*\),.*/\1/p' daemon/redis_script.h | grep -vx COUNT | tr 'A-Z\n' 'a-z ')
-            list=$(sed -n 's/^.*daemon\/scripts\/\([a-z0-9_]*\)\.lua.*/\1/p' daemon/daemon.am | grep -vx common | tr '\n' ' ')
+            included=$(sed -n 's/^-- include \([a-z0-9_]*\)\.lua$/\1/p' daemon/scripts/*.lua | sort -u)
+            list=$(printf '%s\n' "$words" | sed -n 's/^daemon\/scripts\/\([a-z0-9_]*\)\.lua$/\1/p' | grep -Fxv -e "$included" | tr '\n' ' ')
             [ "$enum" = "$list" ] || echo "daemon/daemon.am: scripts ($list) are not those of the enum ($enum)"
         fi
     )
@@ -63,10 +64,11 @@ self_test() {
         rm -rf "$tmp/tree"
         mkdir -p "$tmp/tree/daemon/scripts" "$tmp/tree/tests/unit" "$tmp/tree/docs"
         : >"$tmp/tree/Makefile.am"
-        printf 'x_SOURCES = \\\n\tdaemon/a.c daemon/a.h\n# daemon/b.c\nS = daemon/scripts/one.lua daemon/redis_script.h\nLUA = \\\n\tdaemon/scripts/two.lua\nTESTS = tests/unit/test_a\nD = docs/a.md\n' \
+        printf 'x_SOURCES = \\\n\tdaemon/a.c daemon/a.h\n# daemon/b.c\nS = daemon/scripts/shared.lua daemon/scripts/one.lua daemon/redis_script.h\nLUA = \\\n\tdaemon/scripts/two.lua\nTESTS = tests/unit/test_a\nD = docs/a.md\n' \
             >"$tmp/tree/daemon/daemon.am"
         printf 'enum x {\n    SCRIPT_ONE,\n    SCRIPT_TWO,\n    SCRIPT_COUNT\n};\n' >"$tmp/tree/daemon/redis_script.h"
-        for f in daemon/a.c daemon/a.h daemon/scripts/one.lua daemon/scripts/two.lua tests/unit/test_a.c docs/a.md; do : >"$tmp/tree/$f"; done
+        for f in daemon/a.c daemon/a.h daemon/scripts/one.lua daemon/scripts/two.lua tests/unit/test_a.c docs/a.md daemon/scripts/shared.lua; do : >"$tmp/tree/$f"; done
+        echo '-- include shared.lua' >"$tmp/tree/daemon/scripts/two.lua"
     }
     sound
     try 'nothing' -

@@ -2,7 +2,7 @@
 # What no text in the tree may hold: check-text.sh [--self-test | FOLDER]
 #
 # Paths of somebody's machine, notes of unfinished work, blanks at line ends, carriage returns, tabs in sources that are indented by blanks, conflict markers, a last line without its end.
-# Without an argument: first the self-test, in which each of them is planted and must be found, then the tree. Corpora are bytes, not text.
+# Without an argument: first the self-test, in which each of them is planted and must be found, then the tree. Corpora and transcripts are bytes, not text.
 set -eu
 AWK=${AWK:-awk}
 
@@ -15,7 +15,7 @@ scan() {
     (
         cd "$1"
         for place in proto daemon client tests docs build-aux .ci; do
-            if [ -d "$place" ]; then find "$place" \( -name corpus -o -name __pycache__ -o -name .pytest_cache \) -prune -o -type f -print; fi
+            if [ -d "$place" ]; then find "$place" \( -name corpus -o -name transcripts -o -name __pycache__ -o -name .pytest_cache \) -prune -o -type f -print; fi
         done
         for place in dev configure.ac Makefile.am README.md CHANGELOG.md LICENSE; do
             if [ -f "$place" ]; then echo "$place"; fi

@@ -28,6 +28,10 @@ def keys_of(redis, name):
     return [key for key in redis.keys() if name in key]
 
 
+def short(value):
+    return value if len(value) < 40 else f"{value[:4]}..{len(value)}"
+
+
 def is_uuid(text):
     return str(uuid.UUID(text)) == text
 
@@ -563,7 +567,7 @@ def test_c07_large_ttls_are_kept_whole(year, name, ttl):
         assert ttl - 60_000 < again["ttl_ms"] <= ttl
 
 
-@pytest.mark.parametrize("text", TTLS_REFUSED + TTLS_MISTYPED + NOT_JSON)
+@pytest.mark.parametrize("text", TTLS_REFUSED + TTLS_MISTYPED + NOT_JSON, ids=short)
 @pytest.mark.parametrize("verb", ["acquire", "renew"])
 def test_c07_c08_ttls_that_are_refused(year, name, verb, text):
     """Broken: zero, negative, fractional, huge or mistyped becomes a lease of some length; or a refused call changes something. (C07,
@@ -625,7 +629,7 @@ GOOD_NAMES = {
 }
 
 
-@pytest.mark.parametrize("raw", sorted(GOOD_NAMES))
+@pytest.mark.parametrize("raw", sorted(GOOD_NAMES), ids=short)
 def test_c28_each_spelling_is_one_lock_in_every_call(broker, name, raw):
     """Broken: a name is decoded in one call and not in another, so acquire, inspect, list and release speak of different locks. (C28)"""
     api, real = broker.api, GOOD_NAMES[raw]
@@ -653,7 +657,7 @@ BAD_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("raw", BAD_NAMES)
+@pytest.mark.parametrize("raw", BAD_NAMES, ids=short)
 def test_c28_names_that_are_refused(broker, raw):
     """Broken: a name is cut at a NUL, tidied up, or taken although a proxy on the way would rewrite it. (C28, C42)"""
     before = broker.redis.keys("*:lock:*")

@@ -11,7 +11,6 @@ import uuid
 
 import pytest
 
-from pawltest.fixtures import LONG
 from pawltest.http import Api, Closed, Conn, lock_path
 from pawltest.pawld import run
 from pawltest.process import free_port
@@ -78,7 +77,7 @@ def test_check_config_shows_what_would_be_used(world):
     (["--redis", "redis://127.0.0.1:99999/0"], "redis"), (["--redis", "sentinel://x"], "redis"),
     (["--min-ttl", "2h", "--max-ttl", "1h"], "ttl"),
     (["--default-ttl", "2h", "--max-ttl", "1h"], "default-ttl"), (["--recovery-window", "100ms"], "recovery-window"),
-    (["--allow-origin", "nonsense"], "allow-origin"), (["stray"], "stray"), (["--dev=maybe"], "dev"), (["-x"], "x"),
+    (["--allow-origin", "nonsense"], "allow-origin"), (["stray"], "argument 1"), (["--dev=maybe"], "dev"), (["-x"], "x"),
 ])
 def test_bad_options_are_named(args, named):
     """Broken: a typo in an option becomes a default; or the complaint does not say which one."""
@@ -94,7 +93,7 @@ def test_bad_settings_are_named_with_their_place(world):
     assert code > 0 and "PAWL_MAX_TTL" in err
     path = os.path.join(world.folder(), "pawld.conf")
     for text, line, named in (("max-ttl = 1h\nnonsense = 5\n", 2, "nonsense"), ("\n\nmax-ttl = soon\n", 3, "max-ttl"),
-        ("max-ttl\n", 1, "max-ttl"),
+        ("max-ttl\n", 1, "key = value"),
                               ("max-ttl = 1h\nmax-ttl = 2h\n", 2, "max-ttl")):
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
@@ -110,7 +109,7 @@ def test_a_bad_listen_address_is_named(redis, address):
     """Broken: pawld starts without the listener it was told to have. (C43)"""
     code, out, err = run("--listen", "127.0.0.1:0", "--listen", address, "--redis", redis.url)
     assert code > 0, (out, err)
-    assert "listen" in err and (address[:60] in err or not address), err
+    assert address in err if 0 < len(address) < 100 else "listen" in err, err
 
 
 def test_an_address_that_is_taken(world, redis):
@@ -170,24 +169,57 @@ def test_start_before_redis_exists(world):
 
 
 def test_sigterm_ends_an_idle_pawld(world, redis):
-    """Broken: idle keep-alive connections hold the end up; leases are given back that are not pawld's to give; the exit code is not 0.
-    (C18)"""
-    pawld = world.pawld(redis)
+    """Broken: idle keep-alive connections, or leases whose holders are elsewhere, hold the end up; or the exit code is not 0. (C18)"""
+    pawld = world.pawld(redis, ["--drain-timeout", "10m"])
+    grant = pawld.api().must("acquire", "released")
+    pawld.api().must("release", "released", lease_id=grant["lease_id"])
     idle = [Conn(pawld.address) for _ in range(10)]
     for conn in idle[:5]:
         assert conn.request("GET", "/healthz").status == 200
-    grant = pawld.api().must("acquire", "held", ttl_ms=LONG_TTL)
-    start = time.monotonic()
     pawld.signal(signal.SIGTERM)
     assert pawld.wait() == 0
-    assert time.monotonic() - start < 9, "an idle pawld must not wait for its drain to time out"
     for conn in idle:
         assert conn.at_eof()
         conn.close()
-    assert redis.holds("held") and str(grant["token"]) in redis.command("GET", redis.lock_key("held"))
     assert pawld.refuses_connections()
-    assert [key for key in redis.keys() if ":node:" in key] == [] or redis.command("PTTL",
-        [k for k in redis.keys() if ":node:" in k][0]) > 0
+
+
+def test_sigterm_gives_no_lease_back(world, redis):
+    """Broken: a pawld that ends frees what its clients hold. (C18, C50)"""
+    pawld = world.pawld(redis, ["--drain-timeout", "10m"])
+    grant = pawld.api().must("acquire", "held", ttl_ms=LONG_TTL)
+    assert pawld.stop() == 0, "holders without a connection are not waited for"
+    assert redis.holds("held") and str(grant["token"]) in redis.command("GET", redis.lock_key("held"))
+    assert all(redis.command("PTTL", key) > 0 for key in redis.keys() if ":node:" in key), "the node's key ends by itself"
+
+
+def test_while_draining_holders_can_renew_and_release(world, redis):
+    """Broken: a rolling restart costs the holders their leases; or new ones are granted by a node that goes. (C18)"""
+    pawld = world.pawld(redis, ["--drain-timeout", "10m"])
+    api, other = pawld.api(), pawld.api()
+    grant = api.must("acquire", "held", ttl_ms=LONG_TTL)
+    assert other.healthz() == 200
+    pawld.signal(signal.SIGTERM)
+    until(pawld.refuses_connections, what="no new connections")
+    status, error = other.acquire("new")
+    assert (status, error["error"]) == (503, "draining") and error["lease_id"], error
+    status, error, _ = other.call("GET", "/readyz")
+    assert (status, error["error"]) == (503, "draining")
+    assert api.must("renew", "held", lease_id=grant["lease_id"], ttl_ms=LONG_TTL)["token"] == grant["token"]
+    assert pawld.running()
+    api.must("release", "held", lease_id=grant["lease_id"])
+    assert pawld.wait() == 0, "nothing is left to wait for"
+    assert not redis.holds("held") and not redis.holds("new")
+
+
+def test_a_drain_ends_although_a_holder_stays(world, redis):
+    """Broken: one holder that keeps its connection open keeps the old process for ever. (C18, P9)"""
+    pawld = world.pawld(redis, ["--drain-timeout", "1s"])
+    api = pawld.api()
+    api.must("acquire", "held", ttl_ms=LONG_TTL)
+    pawld.signal(signal.SIGTERM)
+    assert pawld.wait() == 0
+    assert redis.holds("held")
 
 
 def test_sigint_is_like_sigterm(world, redis):
@@ -220,12 +252,13 @@ def test_sigterm_lets_requests_in_flight_finish(world, redis):
         else:
             assert reply.json()["error"] in ("draining", "store_unavailable")
             until(lambda i=i: not redis.holds(f"d/{i}"), what="a grant that was answered 503 is undone")
+    pawld.close_clients()
     assert pawld.wait() == 0
 
 
 def test_sigterm_in_the_midst_of_load(world, redis):
     """Broken: an answer is cut off half way, or a grant is lost, when the drain begins. (C18)"""
-    pawld = world.pawld(redis)
+    pawld = world.pawld(redis, ["--drain-timeout", "1s"])
     problems, granted, lock = [], set(), threading.Lock()
 
     def client(seed):
@@ -291,18 +324,16 @@ def test_a_drain_that_nobody_lets_end_is_ended(world, redis):
 
 def test_the_second_sigterm_ends_at_once(world, redis):
     """Broken: an impatient operator has to use kill -9. (C18)"""
-    pawld = world.pawld(redis, ["--drain-timeout", "10m", "--store-timeout", "60s"])
-    conn = pawld.conn()
-    redis.sigstop()
-    conn.send_request("POST", lock_path("l", "acquire"), {"ttl_ms": 1000})
-    until(lambda: pawld.api().metrics()["pawl_store_pending"] >= 1, what="in flight")
+    pawld = world.pawld(redis, ["--drain-timeout", "10m"])
+    api = pawld.api()
+    api.must("acquire", "held", ttl_ms=LONG_TTL)  # by a holder that is connected: the drain waits for it
     pawld.signal(signal.SIGTERM)
     until(pawld.refuses_connections, what="draining")
-    always(pawld.running, 0.5, "the drain waits for the request in flight")
+    always(pawld.running, 0.5, "the drain waits for the holder")
     pawld.expect_exit(1, -signal.SIGTERM, 128 + signal.SIGTERM)
     pawld.signal(signal.SIGTERM)
     pawld.wait(20)
-    redis.sigcont()
+    assert redis.holds("held")
 
 
 def test_signals_that_mean_nothing(world, redis):
@@ -595,7 +626,8 @@ def test_c11_out_of_descriptors(world, redis):
     api = pawld.api()
     grant = api.must("acquire", "held", ttl_ms=LONG_TTL)
     conns = [Conn(pawld.address) for _ in range(200)]
-    until(lambda: pawld.fds() >= 50, what="descriptors are used up")
+    until(lambda: pawld.fds() >= 40, what="descriptors are used up")
+    assert pawld.fds() <= 64
     cpu, lines, start = pawld.cpu_s(), len(pawld.log()), time.monotonic()
     time.sleep(3)  # the flood, if there is one
     took = time.monotonic() - start
@@ -616,7 +648,7 @@ def test_c51_each_client_sees_only_its_own(world, redis):
     proxy.jitter_s = 0.05
     pawld = world.pawld(proxy.redis_url, ["--store-timeout", "10s"])
     rng, unanswered = random.Random(51), set()
-    for round_ in range(50 if LONG else 20):
+    for round_ in range(50):
         crowd = []
         for i in range(64):
             conn, lease, name = Conn(pawld.address), new_id(), f"own/{round_}/{i}"
@@ -632,16 +664,20 @@ def test_c51_each_client_sees_only_its_own(world, redis):
             conn, lease, name = Conn(pawld.address), new_id(), f"new/{round_}/{i}"
             conn.send_request("POST", lock_path(name, "acquire"), {"lease_id": lease, "ttl_ms": LONG_TTL})
             fresh.append((conn, lease, name))
-        for conn, lease, name in crowd[32:] + fresh:
-            reply = conn.read_reply()
-            body = reply.json()
-            assert (reply.status, body["name"], body["lease_id"]) == (200, name, lease), reply
-            for verb in ("renew", "release"):
-                reply = conn.request("POST", lock_path(name, verb), {"lease_id": lease})
-                assert reply.status == 200 and reply.json()["name"] == name, reply
+        stayed = crowd[32:] + fresh
+        for verb in ("acquire", "renew", "release"):
+            for conn, lease, name in stayed:
+                if verb != "acquire":
+                    conn.send_request("POST", lock_path(name, verb), {"lease_id": lease})
+            for conn, lease, name in stayed:
+                reply = conn.read_reply()
+                body = reply.json()
+                assert (reply.status, body["name"], body.get("lease_id", lease)) == (200, name, lease), (verb, reply)
+        for conn, _, _ in stayed:
             conn.close()
+    proxy.jitter_s = 0.0
     # an answer that came between the last look and the leaving can't be told from one that was read; there can't be many of these
-    until(lambda: len(unanswered & redis.keys()) <= len(unanswered) // 20, what="grants that nobody received are given back")
+    until(lambda: len(unanswered & redis.keys()) <= len(unanswered) // 10, what="grants that nobody received are given back")
 
 
 def test_two_nodes_see_the_same(world, redis):

@@ -1,7 +1,8 @@
 """The promises that pawl makes, each kept under the faults that usually break it. DESIGN.md section 2 numbers them.
 
-P3 (put back after a loss) and P6 (order of waiters) have files of their own. Not tested here: a Redis clock that jumps (P2), which needs a
-clock that a test can turn.
+Not here: P3 (leases put back after a loss) and P6 (the order of waiters), and a Redis clock that jumps (P2), which needs a clock that a
+test
+can turn.
 """
 
 import random
@@ -535,12 +536,9 @@ def test_p8_the_key_of_a_dead_node_goes_away(world, redis):
     until(lambda: [key for key in redis.keys() if ":node:" in key] == [], 60, "the node's key is gone")
 
 
-@pytest.mark.parametrize("how", ["close", "reset"])
-@pytest.mark.parametrize("via", ["tcp", "unix"])
+@pytest.mark.parametrize("via, how", [("tcp", "close"), ("tcp", "reset"), ("unix", "close")])
 def test_p8_the_grant_of_a_client_that_vanished_is_released(world, redis, name, how, via):
     """Broken: a client leaves while its acquire is on the way, and its grant blocks the lock for the whole ttl. (C02)"""
-    if (how, via) == ("reset", "unix"):
-        pytest.skip("a unix socket knows no reset")
     proxy = world.proxy(redis.address)
     listen = "127.0.0.1:0" if via == "tcp" else f"unix:{world.folder()}/http"
     pawld = world.pawld(proxy.redis_url, ["--store-timeout", "20s"], listen=[listen])
@@ -555,6 +553,28 @@ def test_p8_the_grant_of_a_client_that_vanished_is_released(world, redis, name, 
     until(lambda: not redis.holds(name), what="given back")
     assert api.metrics()["pawl_undone_grants_total"] >= 1
     assert api.acquire(name)[0] == 200
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_p8_a_client_that_left_in_the_very_turn_of_the_answer(world, redis, name, how):
+    """Broken: the client has closed, but its closing was not looked at yet when Redis' answer was read in the same turn of the loop: the
+    grant counts
+    as delivered and blocks the lock for its whole ttl. (C02)"""
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, ["--store-timeout", "60s"])
+    api = pawld.api()
+    api.must("acquire", "warm", ttl_ms=1000)
+    proxy.stall_down = True
+    conn = Conn(pawld.address)
+    conn.send_request("POST", lock_path(name, "acquire"), {"ttl_ms": LONG_TTL})
+    until(lambda: redis.holds(name), what="granted in Redis")
+    pawld.sigstop()
+    until(lambda: not proxy.idle(), what="the answer of Redis has come as far as the proxy")
+    proxy.stall_down = False
+    until(proxy.idle, what="the answer of Redis lies before pawld")
+    (conn.close if how == "close" else conn.reset)()
+    pawld.sigcont()
+    until(lambda: not redis.holds(name), what="given back")
 
 
 def test_p8_a_client_that_only_closed_its_sending_side_keeps_its_grant(world, redis, name):
@@ -588,7 +608,7 @@ def test_p8_many_that_vanish_leave_nothing(world, redis):
         (conn.reset if rng.random() < 0.5 else conn.close)()
     assert len(unanswered) > 50, "too quick to be left: the test has seen nothing"
     # an answer that came between the last look and the leaving can't be told from one that was read; there can't be many of these
-    until(lambda: len(unanswered & redis.keys()) <= len(unanswered) // 20, what="no lock is held for a client that left before the answer")
+    until(lambda: len(unanswered & redis.keys()) <= len(unanswered) // 10, what="no lock is held for a client that left before the answer")
 
 
 # ---------------------------------------------------------------- P9 bounded

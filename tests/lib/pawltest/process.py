@@ -20,7 +20,7 @@ def free_port(host="127.0.0.1"):
     free when a server that was stopped wants it back."""
     for _ in range(200):
         port = random.SystemRandom().randrange(12000, 32000)
-        with socket.socket() as s:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
             try:
                 s.bind((host, port))
             except OSError:

@@ -136,6 +136,10 @@ class Proxy:
     def open_connections(self):
         return len(self._pairs)
 
+    def idle(self):
+        """True when nothing that was received is still to be passed on."""
+        return not any(side.queue for pair in list(self._pairs) for side in pair.sides())
+
     def lose_reply_to(self, marker):
         self._marker = marker if isinstance(marker, bytes) else marker.encode()
 

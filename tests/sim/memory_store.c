@@ -1,0 +1,1340 @@
+/* From the top: the data and the scripts over them; the way of a command to the server and back; the node's side, which is redis_store's. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "tests/sim/memory_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW_MS   3000
+#define TICK_MS     (WINDOW_MS / 6)
+#define JUMP        1000000
+#define CLOCK_US    INT64_C(1790000000000000) /* the server's wall clock at virtual time 0 */
+#define RERUNS_MAX  16
+#define RETRY_US    250000
+#define CONNECT_US  500000
+#define TOMBSTONE_MS 600000
+
+struct lock {
+    bool stored, released; /* a lease, or a tombstone */
+    struct lease_id id;
+    int64_t token, granted_ms, when_ms; /* gone when the clock shows more than `when` */
+    int node;
+    uint64_t confirm;
+    size_t count;
+    struct memory_place places[MEMORY_PLACES]; /* by ticket */
+};
+
+struct data { /* all that a server stores: copied whole for a snapshot */
+    int64_t incarnation, identity, base; /* incarnation 0: none */
+    int64_t fence;                       /* 0: none */
+    int64_t ticks, tick_ms;              /* of the window, 0: closed */
+    struct lock locks[MEMORY_LOCKS];
+    struct {
+        int64_t generation, until_ms;
+    } nodes[MEMORY_NODES];
+};
+
+enum command_kind { CALL, ATTACH, BEAT };
+enum mishap { NONE, REFUSED, ODD_AFTER, ODD_BEFORE }; /* the last three: what a sick server does */
+
+struct command { /* on its way: owned by its one pending event */
+    struct memory *memory;
+    struct node *node;
+    struct command *next, *previous; /* in the node's flight */
+    enum command_kind kind;
+    enum mishap mishap;
+    bool ghost, never; /* nobody reads the answer; it does not even run */
+    bool ran;
+    int64_t server_life; /* of the server that its connection was made to */
+    int64_t sent_us, answer_us, deadline_us;
+    struct store_call *call, asked; /* asked: the question, copied */
+    int lock;
+    int64_t incarnation, fence, generation, identity, fresh;
+
+    enum memory_status status;
+    int64_t run;
+    int64_t ret_fence, ret_token, ret_ttl_ms, ret_granted_ms, ret_ticket, ret_waiters, ret_incarnation, ret_identity, ret_ticks;
+    struct lease_id ret_woken;
+    bool ret_undone;
+    struct store_holder holder;
+};
+
+enum attachment { DETACHED, ATTACHING, READY };
+
+struct node {
+    struct store seam;
+    struct memory *memory;
+    struct store_events events;
+    int number;
+    bool dead, buried;
+    int64_t timeout_ms, stalled_until_us, stall_order;
+
+    enum attachment attachment;
+    bool connected, waiting; /* waiting: between two attempts, after one that failed */
+    int64_t connection;      /* counts them */
+    int64_t server_life, last_run_us, last_answer_us;
+    struct command *flight, *flight_last;
+    struct store_call *held, **held_last, *failed, **failed_last;
+    int64_t incarnation, identity, fence, generation, beats;
+    bool window_open, beat_sent;
+    bool hears; /* the server has a subscription of it */
+    int64_t hearing;
+};
+
+struct memory {
+    struct virtual_time *time;
+    struct memory_watch watch;
+    struct memory_weather weather;
+    enum memory_fault fault;
+    struct data data, snapshot;
+    int64_t identity, server_life;
+    bool away;
+    int64_t names;
+    struct node *nodes[MEMORY_NODES];
+    int node_count;
+    struct memory_run *runs;
+    int64_t run_count, run_cap;
+    struct block *blocks;
+};
+
+struct block { /* before each command and letter: what is still on its way at the end is freed with the rest */
+    struct block *next, *previous;
+};
+
+struct letter { /* a message on its way */
+    struct node *node;
+    int64_t hearing;
+    bool wake;
+    struct lease_id id;
+    int lock;
+};
+
+static void begin_attach(struct node *n);
+static void drop(struct node *n);
+static void send_call(struct node *n, struct store_call *call);
+
+static void *block_new(struct memory *m, size_t size)
+{
+    struct block *block = sim_alloc(sizeof(*block) + size);
+
+    block->next = m->blocks;
+    if (m->blocks)
+        m->blocks->previous = block;
+    m->blocks = block;
+    return block + 1;
+}
+
+static void block_free(struct memory *m, void *at)
+{
+    struct block *block = (struct block *)at - 1;
+
+    if (block->next)
+        block->next->previous = block->previous;
+    if (block->previous)
+        block->previous->next = block->next;
+    else
+        m->blocks = block->next;
+    free(block);
+}
+
+/* ---- the server's data ---- */
+
+static int64_t now_ms(const struct memory *m)
+{
+    return (CLOCK_US + m->time->now_us) / 1000;
+}
+
+static void expire(struct memory *m, struct lock *lock)
+{
+    if (lock->stored && now_ms(m) > lock->when_ms)
+        lock->stored = false;
+}
+
+static bool is_lease(const struct lock *lock)
+{
+    return lock->stored && !lock->released;
+}
+
+static int64_t left_ms(const struct memory *m, const struct lock *lock)
+{
+    return lock->when_ms - now_ms(m);
+}
+
+static bool node_known(const struct memory *m, int node)
+{
+    return m->data.nodes[node].generation > 0 && now_ms(m) <= m->data.nodes[node].until_ms;
+}
+
+static int place_of(const struct lock *lock, const struct lease_id *id)
+{
+    for (size_t i = 0; i < lock->count; i++)
+        if (strcmp(lock->places[i].id.text, id->text) == 0)
+            return (int)i;
+    return -1;
+}
+
+static void leave_queue(struct lock *lock, const struct lease_id *id)
+{
+    int at = place_of(lock, id);
+
+    if (at < 0)
+        return;
+    lock->count--;
+    memmove(&lock->places[at], &lock->places[at + 1], (lock->count - (size_t)at) * sizeof(lock->places[0]));
+}
+
+static void take_place(struct lock *lock, const struct memory_place *place)
+{
+    size_t at = lock->count++;
+
+    for (; at > 0 && lock->places[at - 1].ticket > place->ticket; at--)
+        lock->places[at] = lock->places[at - 1];
+    lock->places[at] = *place;
+}
+
+static void letter_arrives(void *arg, int64_t hearing)
+{
+    struct letter *letter = arg;
+    struct node *n = letter->node;
+    char name[2] = {(char)('0' + letter->lock), '\0'};
+
+    if (n->stalled_until_us > n->memory->time->now_us && !n->dead) {
+        virtual_time_at(n->memory->time, n->stalled_until_us + n->stall_order++, letter_arrives, letter, hearing);
+        return;
+    }
+    if (!n->dead && n->hearing == letter->hearing) {
+        virtual_time_note(n->memory->time, "node %d hears %s %.8s", n->number, letter->wake ? "wake" : "forget", letter->id.text);
+        (letter->wake ? n->events.wake : n->events.forget)(n->events.arg, &letter->id, name, 1);
+    }
+    block_free(n->memory, letter);
+}
+
+/* PUBLISH: true when somebody has subscribed, which does not mean that it arrives. */
+static bool tell(struct memory *m, int node, bool wake, const struct lease_id *id, int lock)
+{
+    struct node *n = m->nodes[node];
+    struct letter *letter;
+
+    if (m->fault == MEMORY_NO_WAKE)
+        return true;
+    if (!n->hears)
+        return false;
+    if (virtual_time_chance(m->time, m->weather.deaf))
+        return true;
+    letter = block_new(m, sizeof(*letter));
+    *letter = (struct letter){n, n->hearing, wake, *id, lock};
+    virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 20, m->weather.slow_us), letter_arrives, letter, 0);
+    return true;
+}
+
+/* ---- the scripts ---- */
+
+static const struct memory_place *first_waiter(struct memory *m, struct lock *lock)
+{
+    while (lock->count > 0) {
+        const struct memory_place *first = &lock->places[m->fault == MEMORY_LAST_FIRST ? lock->count - 1 : 0];
+        struct lease_id gone = first->id;
+        if (first->life == m->data.base && node_known(m, first->node))
+            return first;
+        m->watch.dropped(m->watch.arg, &gone, first->life != m->data.base || !node_known(m, first->node));
+        leave_queue(lock, &gone);
+    }
+    return NULL;
+}
+
+static void wake_next(struct memory *m, struct command *c, struct lock *lock)
+{
+    const struct memory_place *first = first_waiter(m, lock);
+
+    if (!first || m->fault == MEMORY_NO_WAKE)
+        return;
+    if (first->node == c->node->number) {
+        c->ret_woken = first->id;
+        return;
+    }
+    if (tell(m, first->node, true, &first->id, c->lock))
+        return;
+    for (size_t i = 1; i < 5 && i < lock->count; i++) {
+        if (lock->places[i].node == c->node->number) {
+            c->ret_woken = lock->places[i].id;
+            return;
+        }
+        if (tell(m, lock->places[i].node, true, &lock->places[i].id, c->lock))
+            return;
+    }
+}
+
+static void bury(struct memory *m, struct lock *lock, int64_t token)
+{
+    lock->stored = lock->released = m->data.ticks > 0;
+    lock->token = token;
+    lock->when_ms = now_ms(m) + TOMBSTONE_MS;
+}
+
+static void forget(struct memory *m, const struct command *c, const struct lock *lock)
+{
+    if (lock->node != c->node->number)
+        (void)tell(m, lock->node, false, &lock->id, c->lock);
+}
+
+static void write_lease(struct memory *m, struct command *c, struct lock *lock, int64_t token, int64_t granted_ms, int64_t ttl_ms)
+{
+    int64_t lasts_ms = m->fault == MEMORY_SHORT_TTL && ttl_ms > 20 ? ttl_ms / 2 : ttl_ms;
+
+    lock->stored = true;
+    lock->released = false;
+    lock->id = c->asked.lease_id;
+    lock->token = c->ret_token = token;
+    lock->node = c->node->number;
+    lock->confirm = c->asked.confirm;
+    lock->granted_ms = c->ret_granted_ms = granted_ms;
+    lock->when_ms = now_ms(m) + lasts_ms;
+    c->ret_ttl_ms = ttl_ms;
+}
+
+static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
+{
+    struct memory_place place = {.id = c->asked.lease_id, .ticket = c->asked.ticket};
+    int at = place_of(lock, &c->asked.lease_id);
+
+    if (!c->asked.queue)
+        return true;
+    if (at < 0) {
+        if ((int64_t)lock->count >= c->asked.max_waiters)
+            return false;
+        if (place.ticket == 0)
+            place.ticket = ++m->data.fence;
+        take_place(lock, &place);
+        at = place_of(lock, &c->asked.lease_id);
+    }
+    lock->places[at].node = c->node->number;
+    lock->places[at].life = m->data.base;
+    c->ret_ticket = lock->places[at].ticket;
+    return true;
+}
+
+static void read_holder(const struct memory *m, struct command *c, const struct lock *lock)
+{
+    int64_t left = left_ms(m, lock), held = now_ms(m) - lock->granted_ms;
+
+    c->holder.token = lock->token;
+    c->holder.ttl_ms = left > 0 ? left : 0;
+    c->holder.held_ms = held > 0 ? held : 0;
+}
+
+static enum memory_status run_acquire(struct memory *m, struct command *c, struct lock *lock, struct memory_run *run)
+{
+    bool overlooked = m->fault == MEMORY_TWO_HOLDERS && virtual_time_chance(m->time, 300);
+    bool mine = is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
+    const struct memory_place *first;
+
+    if (m->data.ticks > 0)
+        return enqueue(m, c, lock) ? RAN_RECOVERING : RAN_FULL;
+    if (is_lease(lock) && !mine && !overlooked) {
+        if (!enqueue(m, c, lock))
+            return RAN_FULL;
+        c->ret_waiters = (int64_t)lock->count;
+        read_holder(m, c, lock);
+        return RAN_HELD;
+    }
+    if (!mine) {
+        first = m->fault == MEMORY_BARGE || overlooked ? NULL : first_waiter(m, lock);
+        if (first && strcmp(first->id.text, c->asked.lease_id.text) != 0) {
+            struct memory_place turn = *first;
+            if (!enqueue(m, c, lock))
+                return RAN_FULL;
+            c->ret_waiters = (int64_t)lock->count;
+            if (turn.node != c->node->number)
+                (void)tell(m, turn.node, true, &turn.id, c->lock);
+            return RAN_TURN;
+        }
+        leave_queue(lock, &c->asked.lease_id);
+        write_lease(m, c, lock, ++m->data.fence, now_ms(m), c->asked.ttl_ms);
+        return RAN_GRANTED;
+    }
+    leave_queue(lock, &lock->id);
+    forget(m, c, lock);
+    c->ret_ttl_ms = left_ms(m, lock) > c->asked.ttl_ms ? left_ms(m, lock) : c->asked.ttl_ms;
+    if (lock->token <= m->data.base) {
+        write_lease(m, c, lock, ++m->data.fence, lock->granted_ms, c->ret_ttl_ms);
+        return RAN_GRANTED;
+    }
+    run->again = lock->node == c->node->number && lock->confirm == c->asked.confirm;
+    write_lease(m, c, lock, m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token, lock->granted_ms, c->ret_ttl_ms);
+    return run->again ? RAN_GRANTED : RAN_REPEATED;
+}
+
+static enum memory_status run_renew(struct memory *m, struct command *c, struct lock *lock)
+{
+    bool stranger = m->fault == MEMORY_STRANGER && is_lease(lock);
+
+    if (is_lease(lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0)) {
+        if (m->data.ticks > 0 && c->asked.token == 0)
+            return RAN_RECOVERING;
+        forget(m, c, lock);
+        write_lease(m, c, lock, lock->token, lock->granted_ms, c->asked.ttl_ms);
+        return RAN_RENEWED;
+    }
+    if (m->data.ticks == 0)
+        return RAN_LOST;
+    if (c->asked.token == 0)
+        return RAN_RECOVERING;
+    if (lock->stored && lock->token >= c->asked.token)
+        return RAN_LOST;
+    if (c->asked.token > m->data.fence)
+        m->data.fence = c->asked.token;
+    write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms);
+    return RAN_RENEWED;
+}
+
+static enum memory_status run_release(struct memory *m, struct command *c, struct lock *lock)
+{
+    bool stranger = m->fault == MEMORY_STRANGER && is_lease(lock);
+
+    if (is_lease(lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0)) {
+        c->ret_token = lock->token;
+        forget(m, c, lock);
+        bury(m, lock, lock->token);
+        if (m->data.ticks == 0)
+            wake_next(m, c, lock);
+        return RAN_RELEASED;
+    }
+    if (m->data.ticks == 0)
+        return RAN_LOST;
+    if (c->asked.token == 0)
+        return RAN_RECOVERING;
+    if (lock->stored && lock->token > c->asked.token)
+        return RAN_LOST;
+    c->ret_token = c->asked.token;
+    bury(m, lock, c->asked.token);
+    return RAN_RELEASED;
+}
+
+static enum memory_status run_break(struct memory *m, struct command *c, struct lock *lock)
+{
+    if (!is_lease(lock))
+        return m->data.ticks > 0 ? RAN_RECOVERING : RAN_LOST;
+    read_holder(m, c, lock);
+    forget(m, c, lock);
+    bury(m, lock, lock->token);
+    if (m->data.ticks == 0)
+        wake_next(m, c, lock);
+    return RAN_BROKEN;
+}
+
+static enum memory_status run_check(struct memory *m, struct command *c, struct lock *lock)
+{
+    if (is_lease(lock) && lock->token == c->asked.token) {
+        c->ret_ttl_ms = left_ms(m, lock) > 0 ? left_ms(m, lock) : 0;
+        return RAN_SHOWN;
+    }
+    return m->data.ticks > 0 && (!lock->stored || lock->token < c->asked.token) ? RAN_RECOVERING : RAN_LOST;
+}
+
+static enum memory_status run_cancel(struct memory *m, struct command *c, struct lock *lock)
+{
+    bool confirmed = (lock->node == c->node->number && lock->confirm == c->asked.confirm) || m->fault == MEMORY_UNDO_BY_ID;
+    int at = place_of(lock, &c->asked.lease_id);
+    bool was_first = false;
+
+    if (is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0 && confirmed && m->fault != MEMORY_NO_UNDO) {
+        bury(m, lock, lock->token);
+        c->ret_undone = true;
+    }
+    if (c->asked.queue && at >= 0 && lock->places[at].node == c->node->number && m->fault != MEMORY_KEEP_PLACE) {
+        was_first = at == 0;
+        leave_queue(lock, &c->asked.lease_id);
+    }
+    if (m->data.ticks == 0 && (c->ret_undone || (was_first && !is_lease(lock))))
+        wake_next(m, c, lock);
+    c->ret_waiters = (int64_t)lock->count;
+    if (is_lease(lock))
+        read_holder(m, c, lock);
+    return RAN_CANCELLED;
+}
+
+static bool differs(const struct memory *m, const struct command *c)
+{
+    const struct data *d = &m->data;
+    int node = c->node->number;
+
+    return d->incarnation == 0 || d->incarnation != c->incarnation || !node_known(m, node) || d->nodes[node].generation != c->generation ||
+           d->fence == 0 || d->fence < c->fence;
+}
+
+static void run_call(struct memory *m, struct command *c)
+{
+    struct memory_run run = {.number = m->run_count, .at_us = m->time->now_us, .node = c->node->number, .op = c->asked.op, .lock = c->lock,
+                             .id = c->asked.lease_id, .confirm = c->asked.confirm, .ghost = c->ghost};
+    struct lock *lock = &m->data.locks[c->lock];
+
+    expire(m, lock);
+    run.holder = lock->id;
+    run.was_held = is_lease(lock);
+    run.window = m->data.ticks > 0;
+    if (differs(m, c)) {
+        c->status = RAN_DIFFERS;
+    } else {
+        switch (c->asked.op) {
+        case STORE_ACQUIRE:
+            c->status = run_acquire(m, c, lock, &run);
+            break;
+        case STORE_RENEW:
+            c->status = run_renew(m, c, lock);
+            break;
+        case STORE_RELEASE:
+            c->status = run_release(m, c, lock);
+            break;
+        case STORE_BREAK:
+            c->status = run_break(m, c, lock);
+            break;
+        case STORE_CHECK:
+            c->status = run_check(m, c, lock);
+            break;
+        case STORE_CANCEL:
+            c->status = run_cancel(m, c, lock);
+            break;
+        default:
+            c->status = RAN_SHOWN;
+            c->ret_waiters = (int64_t)lock->count;
+            c->ret_ticket = place_of(lock, &c->asked.lease_id) + 1; /* read back as the position */
+            if (is_lease(lock))
+                read_holder(m, c, lock);
+            break;
+        }
+    }
+    c->ret_fence = m->data.fence;
+    c->run = run.number;
+    run.status = c->status;
+    run.token = c->status == RAN_BROKEN ? c->holder.token : c->ret_token;
+    run.ttl_ms = c->ret_ttl_ms;
+    run.ticket = c->ret_ticket;
+    run.undone = c->ret_undone;
+    if (m->run_count == m->run_cap) {
+        m->run_cap = m->run_cap ? 2 * m->run_cap : 1024;
+        m->runs = sim_grow(m->runs, (size_t)m->run_cap * sizeof(run));
+    }
+    m->runs[m->run_count++] = run;
+    virtual_time_note(m->time, "store: %s of node %d lock %d %.8s #%d -> %s token %lld ticket %lld left %lld%s%s",
+                      (const char *[]){"acquire", "renew", "release", "check", "break", "inspect", "list", "cancel"}[c->asked.op], run.node, run.lock,
+                      run.id.text, (int)run.confirm, memory_status_word(run.status), (long long)run.token, (long long)run.ticket,
+                      (long long)(is_lease(lock) ? left_ms(m, lock) : -1), run.undone ? " undone" : "", c->ghost ? " (nobody will read this)" : "");
+    m->watch.ran(m->watch.arg, &run, c->answer_us);
+}
+
+static void tick_window(struct memory *m)
+{
+    struct data *d = &m->data;
+
+    if (d->ticks > 0 && now_ms(m) - d->tick_ms >= TICK_MS) {
+        d->ticks--;
+        d->tick_ms = now_ms(m);
+    }
+}
+
+static void run_attach(struct memory *m, struct command *c)
+{
+    struct data *d = &m->data;
+    int64_t above = d->fence > c->fence ? d->fence : c->fence;
+    int node = c->node->number;
+
+    if (d->incarnation && d->fence && d->fence >= c->fence && d->identity == m->identity) {
+        if (c->fence > 0 && d->incarnation != c->incarnation && d->fence < c->fence + JUMP)
+            d->fence = c->fence + JUMP;
+        tick_window(m);
+    } else {
+        if (m->fault != MEMORY_STALE_FENCE)
+            d->fence = CLOCK_US + m->time->now_us > above + JUMP ? CLOCK_US + m->time->now_us : above + JUMP;
+        else if (d->fence == 0)
+            d->fence = CLOCK_US;
+        d->incarnation = c->fresh;
+        d->identity = m->identity;
+        d->base = d->fence;
+        d->ticks = 6;
+        d->tick_ms = now_ms(m);
+        virtual_time_note(m->time, "store: node %d opens life %lld", node, (long long)d->incarnation);
+        m->watch.opened(m->watch.arg);
+    }
+    d->nodes[node].generation = m->fault == MEMORY_RUN_TWICE ? 1 : c->generation;
+    d->nodes[node].until_ms = now_ms(m) + MEMORY_NODE_MS;
+    c->status = RAN_SHOWN;
+    c->ret_fence = d->fence;
+    c->ret_incarnation = d->incarnation;
+    c->ret_identity = d->identity;
+    c->ret_ticks = d->ticks;
+}
+
+static void run_beat(struct memory *m, struct command *c)
+{
+    if (differs(m, c) || c->identity != m->identity) {
+        c->status = RAN_DIFFERS;
+        return;
+    }
+    m->data.nodes[c->node->number].until_ms = now_ms(m) + MEMORY_NODE_MS;
+    tick_window(m);
+    c->status = RAN_SHOWN;
+    c->ret_fence = m->data.fence;
+    c->ret_ticks = m->data.ticks;
+}
+
+/* ---- a command's way ---- */
+
+static void answered(void *arg, int64_t tag);
+
+static void link_out(struct command *c)
+{
+    struct node *n = c->node;
+
+    if (c->previous)
+        c->previous->next = c->next;
+    else
+        n->flight = c->next;
+    if (c->next)
+        c->next->previous = c->previous;
+    else
+        n->flight_last = c->previous;
+    c->next = c->previous = NULL;
+}
+
+static void arrives(void *arg, int64_t tag)
+{
+    struct command *c = arg;
+    struct memory *m = c->memory;
+
+    (void)tag;
+    if (c->never || c->server_life != m->server_life) {
+        if (!c->ghost)
+            virtual_time_at(m->time, INT64_MAX, answered, c, 0); /* until its connection is seen to be broken */
+        else
+            block_free(m, c);
+        return;
+    }
+    if (c->mishap != REFUSED && c->mishap != ODD_BEFORE) {
+        c->ran = true;
+        if (c->kind == CALL)
+            run_call(m, c);
+        else if (c->kind == ATTACH)
+            run_attach(m, c);
+        else
+            run_beat(m, c);
+    }
+    if (c->ghost)
+        block_free(m, c);
+    else
+        virtual_time_at(m->time, c->answer_us, answered, c, 0);
+}
+
+static void cut_now(void *arg, int64_t connection)
+{
+    struct node *n = arg;
+
+    if (n->dead || !n->connected || n->connection != connection)
+        return;
+    if (n->stalled_until_us > n->memory->time->now_us)
+        virtual_time_at(n->memory->time, n->stalled_until_us + n->stall_order++, cut_now, n, connection);
+    else
+        drop(n);
+}
+
+static int64_t way_us(struct memory *m)
+{
+    return virtual_time_spread(m->time, 25, m->weather.slow_us);
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Sets out: when it will run, when the answer will be there. */
+static void set_out(struct node *n, struct command *c, int64_t deadline_us)
+{
+    struct memory *m = n->memory;
+    bool hangs = virtual_time_chance(m->time, m->weather.hang) || (m->fault == MEMORY_LATE && virtual_time_chance(m->time, 100));
+
+    c->memory = m;
+    c->node = n;
+    c->server_life = n->server_life;
+    c->incarnation = n->incarnation;
+    c->fence = n->fence;
+    c->generation = m->fault == MEMORY_RUN_TWICE ? 1 : n->generation;
+    c->identity = n->identity;
+    c->sent_us = m->time->now_us;
+    c->deadline_us = deadline_us;
+    c->previous = n->flight_last;
+    if (n->flight_last)
+        n->flight_last->next = c;
+    else
+        n->flight = c;
+    n->flight_last = c;
+    n->last_run_us = later(n->last_run_us + 1, c->sent_us + way_us(m));
+    if (hangs && virtual_time_chance(m->time, 5000))
+        n->last_run_us += 2 * n->timeout_ms * 1000;
+    n->last_answer_us = c->answer_us = later(n->last_answer_us + 1, n->last_run_us + way_us(m));
+    if (hangs)
+        n->last_answer_us = c->answer_us = c->answer_us + 2 * n->timeout_ms * 1000;
+    if (c->answer_us > deadline_us && m->fault != MEMORY_LATE)
+        virtual_time_at(m->time, deadline_us, cut_now, n, n->connection);
+    if (virtual_time_chance(m->time, m->weather.cut))
+        virtual_time_at(m->time, virtual_time_between(m->time, c->sent_us, c->answer_us), cut_now, n, n->connection);
+    if (c->kind == CALL && virtual_time_chance(m->time, m->weather.sick))
+        c->mishap = (enum mishap)virtual_time_between(m->time, REFUSED, ODD_BEFORE);
+    virtual_time_at(m->time, n->last_run_us, arrives, c, 0);
+}
+
+/* ---- the node's side: finishing calls ---- */
+
+static void deliver_failed(void *arg, int64_t tag)
+{
+    struct node *n = arg;
+    struct store_call *call = n->failed;
+
+    (void)tag;
+    if (n->dead && !n->buried)
+        return;
+    if (n->stalled_until_us > n->memory->time->now_us && !n->buried) {
+        virtual_time_at(n->memory->time, n->stalled_until_us + n->stall_order++, deliver_failed, n, 0);
+        return;
+    }
+    n->failed = NULL;
+    n->failed_last = &n->failed;
+    while (call) {
+        struct store_call *next = call->next;
+        call->done(call);
+        call = next;
+    }
+}
+
+static void fail_later(struct node *n, struct store_call *call, const char *problem)
+{
+    call->result = call->may_have_run ? STORE_UNKNOWN : STORE_UNAVAILABLE;
+    call->problem = problem;
+    call->reruns = -1;
+    call->next = NULL;
+    *n->failed_last = call;
+    n->failed_last = &call->next;
+    virtual_time_at(n->memory->time, n->memory->time->now_us, deliver_failed, n, 0);
+}
+
+static void keep(struct node *n, struct store_call *call)
+{
+    call->next = NULL;
+    *n->held_last = call;
+    n->held_last = &call->next;
+}
+
+static struct store_call *take_held(struct node *n)
+{
+    struct store_call *call = n->held;
+
+    n->held = NULL;
+    n->held_last = &n->held;
+    return call;
+}
+
+static void expire_held(void *arg, int64_t tag)
+{
+    struct node *n = arg;
+    struct store_call *call;
+
+    (void)tag;
+    if (n->dead)
+        return;
+    if (n->stalled_until_us > n->memory->time->now_us) {
+        virtual_time_at(n->memory->time, n->stalled_until_us + n->stall_order++, expire_held, n, 0);
+        return;
+    }
+    for (call = take_held(n); call;) {
+        struct store_call *next = call->next;
+        if (call->deadline_us <= n->memory->time->now_us) {
+            fail_later(n, call, "no answer in time");
+        } else {
+            keep(n, call);
+        }
+        call = next;
+    }
+}
+
+static void hold(struct node *n, struct store_call *call)
+{
+    keep(n, call);
+    virtual_time_at(n->memory->time, call->deadline_us, expire_held, n, 0);
+}
+
+static void fail_held(struct node *n, const char *problem)
+{
+    for (struct store_call *call = take_held(n); call;) {
+        struct store_call *next = call->next;
+        fail_later(n, call, problem);
+        call = next;
+    }
+}
+
+static void send_held(struct node *n)
+{
+    for (struct store_call *call = take_held(n); call;) {
+        struct store_call *next = call->next;
+        send_call(n, call);
+        call = next;
+    }
+}
+
+static void rerun(struct node *n, struct store_call *call)
+{
+    if (++call->reruns > RERUNS_MAX)
+        fail_later(n, call, "the store changed too often");
+    else
+        hold(n, call);
+}
+
+static void send_call(struct node *n, struct store_call *call)
+{
+    struct command *c;
+
+    if (!n->connected) {
+        hold(n, call);
+        return;
+    }
+    c = block_new(n->memory, sizeof(*c));
+    c->kind = CALL;
+    c->call = call;
+    c->asked = *call;
+    c->lock = call->name[0] - '0';
+    call->command = c;
+    set_out(n, c, call->deadline_us);
+}
+
+static bool repeatable(const struct store_call *call)
+{
+    return call->op != STORE_RELEASE && call->op != STORE_BREAK;
+}
+
+/* What the status becomes in the broker's words. */
+static void finish(struct command *c)
+{
+    static const enum store_result results[] = {
+        [RAN_GRANTED] = STORE_DONE,    [RAN_REPEATED] = STORE_REPEATED,     [RAN_HELD] = STORE_HELD,   [RAN_TURN] = STORE_TURN,
+        [RAN_FULL] = STORE_FULL,       [RAN_RECOVERING] = STORE_RECOVERING, [RAN_RENEWED] = STORE_DONE, [RAN_RELEASED] = STORE_DONE,
+        [RAN_LOST] = STORE_LOST,       [RAN_BROKEN] = STORE_DONE,           [RAN_SHOWN] = STORE_DONE,  [RAN_CANCELLED] = STORE_DONE,
+        [RAN_DIFFERS] = STORE_UNKNOWN,
+    };
+    struct store_call *call = c->call;
+
+    call->problem = "";
+    call->result = results[c->status];
+    call->sent_us = c->sent_us;
+    call->reruns = (int)c->run;
+    call->ret_token = c->ret_token;
+    call->ret_ttl_ms = c->ret_ttl_ms;
+    call->ret_granted_ms = c->ret_granted_ms;
+    call->ret_ticket = c->ret_ticket;
+    call->ret_position = c->ret_ticket;
+    call->ret_waiters = c->ret_waiters;
+    call->ret_undone = c->ret_undone;
+    call->ret_woken = c->ret_woken;
+    if (c->holder.token > 0 || c->asked.op == STORE_CANCEL)
+        call->holder = c->holder;
+    call->done(call);
+}
+
+static void call_answered(struct node *n, struct command *c)
+{
+    struct store_call *call = c->call;
+
+    call->command = NULL;
+    if (c->mishap != NONE) {
+        call->sent_us = c->sent_us;
+        call->result = call->may_have_run || c->mishap != REFUSED ? STORE_UNKNOWN : STORE_UNAVAILABLE;
+        call->problem = c->mishap == REFUSED ? "the store refused" : "the store gave an odd answer";
+        call->reruns = -1;
+        virtual_time_note(n->memory->time, "node %d: %.8s: %s", n->number, call->lease_id.text, call->problem);
+        call->done(call);
+    } else if (c->status == RAN_DIFFERS) {
+        rerun(n, call);
+        begin_attach(n);
+    } else {
+        if (c->ret_fence > n->fence)
+            n->fence = c->ret_fence;
+        finish(c);
+    }
+}
+
+static void subscribed(void *arg, int64_t hearing)
+{
+    struct node *n = arg;
+
+    if (n->dead || n->hearing != hearing || !n->connected)
+        return;
+    if (n->stalled_until_us > n->memory->time->now_us) {
+        virtual_time_at(n->memory->time, n->stalled_until_us + n->stall_order++, subscribed, n, hearing);
+        return;
+    }
+    n->events.missed(n->events.arg);
+}
+
+static void server_subscribes(void *arg, int64_t hearing)
+{
+    struct node *n = arg;
+
+    if (n->dead || n->hearing != hearing || !n->connected)
+        return;
+    n->hears = true;
+    virtual_time_at(n->memory->time, n->memory->time->now_us + way_us(n->memory), subscribed, n, hearing);
+}
+
+static void subscribe(struct node *n)
+{
+    n->hears = false;
+    virtual_time_at(n->memory->time, n->memory->time->now_us + way_us(n->memory), server_subscribes, n, ++n->hearing);
+}
+
+static void beat(void *arg, int64_t beats)
+{
+    struct node *n = arg;
+    struct command *c;
+
+    if (n->dead || n->attachment != READY || n->beats != beats)
+        return;
+    if (n->stalled_until_us > n->memory->time->now_us) {
+        virtual_time_at(n->memory->time, n->stalled_until_us + n->stall_order++, beat, n, beats);
+        return;
+    }
+    if (!n->beat_sent && n->connected) {
+        c = block_new(n->memory, sizeof(*c));
+        c->kind = BEAT;
+        n->beat_sent = true;
+        set_out(n, c, n->memory->time->now_us + n->timeout_ms * 1000);
+    }
+    virtual_time_at(n->memory->time, n->memory->time->now_us + MEMORY_BEAT_MS * 1000, beat, n, beats);
+}
+
+static void beat_answered(struct node *n, const struct command *c)
+{
+    bool was_open = n->window_open;
+
+    n->beat_sent = false;
+    if (n->attachment != READY)
+        return;
+    if (c->status == RAN_DIFFERS) {
+        begin_attach(n);
+        return;
+    }
+    if (c->ret_fence > n->fence)
+        n->fence = c->ret_fence;
+    n->window_open = c->ret_ticks > 0;
+    if (was_open && !n->window_open) {
+        virtual_time_note(n->memory->time, "node %d: the window is closed", n->number);
+        n->events.window_closed(n->events.arg);
+    }
+}
+
+static void attach_answered(struct node *n, const struct command *c)
+{
+    bool new_life = n->incarnation != c->ret_incarnation;
+
+    if (n->attachment != ATTACHING)
+        return;
+    if (c->ret_fence > n->fence)
+        n->fence = c->ret_fence;
+    n->incarnation = c->ret_incarnation;
+    n->identity = c->ret_identity;
+    n->attachment = READY;
+    n->window_open = c->ret_ticks > 0;
+    virtual_time_note(n->memory->time, "node %d attached%s", n->number, n->window_open ? ", window open" : "");
+    if (!n->hears)
+        subscribe(n);
+    n->memory->watch.trouble(n->memory->watch.arg, n->number);
+    n->events.attached(n->events.arg, new_life, n->window_open);
+    beat(n, ++n->beats);
+    send_held(n);
+}
+
+static void answered(void *arg, int64_t tag)
+{
+    struct command *c = arg;
+    struct node *n = c->node;
+    struct memory *m = c->memory;
+
+    (void)tag;
+    if (c->ghost) {
+        block_free(m, c);
+        return;
+    }
+    if (n->dead) { /* kept for the burial */
+        link_out(c);
+        if (c->call)
+            keep(n, c->call);
+        block_free(m, c);
+        return;
+    }
+    if (n->stalled_until_us > m->time->now_us) {
+        virtual_time_at(m->time, n->stalled_until_us + n->stall_order++, answered, c, 0);
+        return;
+    }
+    if (m->time->now_us > c->deadline_us && m->fault != MEMORY_LATE && virtual_time_chance(m->time, 5000)) {
+        drop(n); /* the timer was looked at before the socket; makes this command a ghost as well */
+        block_free(m, c);
+        return;
+    }
+    link_out(c);
+    if (c->kind == CALL)
+        call_answered(n, c);
+    else if (c->kind == ATTACH)
+        attach_answered(n, c);
+    else
+        beat_answered(n, c);
+    block_free(m, c);
+}
+
+/* ---- the node's side: connections ---- */
+
+static void attempt(void *arg, int64_t connection);
+
+static void detach(struct node *n)
+{
+    bool was_ready = n->attachment == READY;
+
+    n->attachment = DETACHED;
+    if (was_ready) {
+        n->memory->watch.trouble(n->memory->watch.arg, n->number);
+        n->events.detached(n->events.arg);
+    }
+}
+
+static void begin_attach(struct node *n)
+{
+    struct command *c;
+
+    if (n->attachment == ATTACHING || !n->connected)
+        return;
+    detach(n);
+    n->attachment = ATTACHING;
+    n->generation++;
+    c = block_new(n->memory, sizeof(*c));
+    c->kind = ATTACH;
+    c->fresh = ++n->memory->names;
+    set_out(n, c, n->memory->time->now_us + n->timeout_ms * 1000);
+}
+
+/* The connection is gone: of the commands in flight the first few may still run, the rest never arrive. */
+static void drop(struct node *n)
+{
+    struct memory *m = n->memory;
+    struct command *c = n->flight, *next;
+    bool lost = false;
+
+    if (!n->connected)
+        return;
+    virtual_time_note(m->time, "node %d: the connection is gone", n->number);
+    n->connected = n->hears = n->beat_sent = false;
+    n->connection++;
+    n->hearing++;
+    n->flight = n->flight_last = NULL;
+    for (; c; c = next) {
+        struct store_call *call = c->call;
+        next = c->next;
+        c->next = c->previous = NULL;
+        c->ghost = true;
+        c->call = NULL;
+        if (!c->ran) {
+            lost = lost || virtual_time_chance(m->time, 4000);
+            c->never = lost;
+        }
+        if (!call)
+            continue;
+        call->command = NULL;
+        call->may_have_run = true;
+        if (repeatable(call))
+            rerun(n, call);
+        else
+            fail_later(n, call, "the connection was lost");
+    }
+    detach(n);
+    virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 1000, RETRY_US), attempt, n, n->connection);
+}
+
+static void attempt_failed(void *arg, int64_t connection)
+{
+    struct node *n = arg;
+
+    if (n->dead || n->connected || n->connection != connection)
+        return;
+    n->waiting = true;
+    fail_held(n, "the store can't be reached");
+    virtual_time_at(n->memory->time, n->memory->time->now_us + RETRY_US, attempt, n, connection);
+}
+
+static void attempt(void *arg, int64_t connection)
+{
+    struct node *n = arg;
+    struct memory *m = n->memory;
+
+    if (n->dead || n->connected || n->connection != connection)
+        return;
+    if (n->stalled_until_us > m->time->now_us) {
+        virtual_time_at(m->time, n->stalled_until_us + n->stall_order++, attempt, n, connection);
+        return;
+    }
+    n->waiting = false;
+    if (m->away) {
+        virtual_time_at(m->time, m->time->now_us + virtual_time_between(m->time, 0, 1) * CONNECT_US, attempt_failed, n, connection);
+        return;
+    }
+    n->connected = true;
+    n->server_life = m->server_life;
+    n->last_run_us = n->last_answer_us = m->time->now_us;
+    begin_attach(n);
+}
+
+static void submit(struct store *seam, struct store_call *call)
+{
+    struct node *n = (struct node *)seam;
+
+    call->reruns = 0;
+    call->may_have_run = false;
+    if (n->buried) {
+        fail_later(n, call, "buried");
+        if (call->op == STORE_CANCEL)
+            call->result = STORE_DONE;
+    } else if (n->attachment == READY && n->connected) {
+        send_call(n, call);
+    } else if (n->attachment == DETACHED && n->waiting) {
+        fail_later(n, call, "the store can't be reached");
+    } else {
+        hold(n, call);
+    }
+}
+
+static void status(const struct store *seam, struct store_status *ret)
+{
+    const struct node *n = (const struct node *)seam;
+
+    memset(ret, 0, sizeof(*ret));
+    ret->ready = n->attachment == READY;
+    ret->window_open = n->window_open;
+    ret->problem = ret->address = ret->role = ret->incarnation = "";
+    ret->fence = n->fence;
+}
+
+/* ---- nodes ---- */
+
+int memory_node_start(struct memory *m, const struct store_events *events, int64_t timeout_ms, struct store **ret_store)
+{
+    static const struct store_ops ops = {submit, status};
+    struct node *n;
+
+    if (m->node_count == MEMORY_NODES)
+        return -1;
+    n = sim_alloc(sizeof(*n));
+    n->seam.ops = &ops;
+    n->memory = m;
+    n->events = *events;
+    n->number = m->node_count;
+    n->timeout_ms = timeout_ms;
+    n->held_last = &n->held;
+    n->failed_last = &n->failed;
+    m->nodes[m->node_count++] = n;
+    *ret_store = &n->seam;
+    virtual_time_at(m->time, m->time->now_us, attempt, n, 0);
+    return n->number;
+}
+
+void memory_node_kill(struct memory *m, int node)
+{
+    struct node *n = m->nodes[node];
+
+    n->dead = true;
+    n->hears = virtual_time_chance(m->time, 2000); /* its machine died with it: the server thinks it is still there */
+    n->hearing++;
+    for (struct command *c = n->flight; c; c = c->next)
+        if (!c->ran && virtual_time_chance(m->time, 3000))
+            c->never = true;
+}
+
+/* Hands every call back, so that what hangs on them can be freed. */
+void memory_node_bury(struct memory *m, int node)
+{
+    struct node *n = m->nodes[node];
+    struct command *c, *next;
+
+    n->dead = n->buried = true;
+    n->connected = false;
+    for (c = n->flight; c; c = next) {
+        next = c->next;
+        c->next = c->previous = NULL;
+        c->ghost = c->never = true;
+        if (c->call) {
+            fail_later(n, c->call, "buried");
+            if (c->call->op == STORE_CANCEL)
+                c->call->result = STORE_DONE;
+            c->call = NULL;
+        }
+    }
+    n->flight = n->flight_last = NULL;
+    for (struct store_call *call = take_held(n); call;) {
+        struct store_call *after = call->next;
+        fail_later(n, call, "buried");
+        if (call->op == STORE_CANCEL)
+            call->result = STORE_DONE;
+        call = after;
+    }
+    for (struct store_call *call = n->failed; call; call = call->next)
+        if (call->op == STORE_CANCEL)
+            call->result = STORE_DONE;
+    virtual_time_at(n->memory->time, n->memory->time->now_us, deliver_failed, n, 0);
+}
+
+void memory_node_stall(struct memory *m, int node, int64_t us)
+{
+    struct node *n = m->nodes[node];
+
+    virtual_time_note(m->time, "node %d stalls for %lld ms", node, (long long)us / 1000);
+    n->stalled_until_us = m->time->now_us + us;
+    n->stall_order = 0;
+}
+
+int64_t memory_node_stalled_until_us(const struct memory *m, int node)
+{
+    return m->nodes[node]->stalled_until_us;
+}
+
+void memory_node_cut(struct memory *m, int node)
+{
+    struct node *n = m->nodes[node];
+
+    if (!n->dead && n->connected)
+        virtual_time_at(m->time, n->stalled_until_us, cut_now, n, n->connection);
+}
+
+void memory_node_deafen(struct memory *m, int node)
+{
+    struct node *n = m->nodes[node];
+
+    if (n->dead || !n->connected || !n->hears)
+        return;
+    n->hears = false;
+    virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 1000, 1000000), server_subscribes, n, ++n->hearing);
+}
+
+/* ---- the server's fate ---- */
+
+void memory_snapshot(struct memory *m)
+{
+    m->snapshot = m->data;
+}
+
+static void break_all(struct memory *m)
+{
+    m->server_life++;
+    for (int i = 0; i < m->node_count; i++) {
+        struct node *n = m->nodes[i];
+        n->hears = false;
+        if (!n->dead && n->connected)
+            virtual_time_at(m->time, later(n->stalled_until_us, m->time->now_us + virtual_time_between(m->time, 0, 3000)), cut_now, n, n->connection);
+    }
+}
+
+void memory_lose(struct memory *m, enum memory_loss loss)
+{
+    virtual_time_note(m->time, "store: %s", (const char *[]){"restarted with all data", "restarted with an older copy", "restarted empty", "flushed"}[loss]);
+    if (loss == MEMORY_OLDER)
+        m->data = m->snapshot;
+    else if (loss != MEMORY_KEPT)
+        memset(&m->data, 0, sizeof(m->data));
+    if (loss != MEMORY_FLUSHED) {
+        m->identity++;
+        break_all(m);
+    }
+    m->watch.lost(m->watch.arg, loss == MEMORY_KEPT);
+    m->watch.trouble(m->watch.arg, -1);
+}
+
+void memory_away(struct memory *m, bool away)
+{
+    virtual_time_note(m->time, "store: %s", away ? "away" : "back");
+    if (away && !m->away)
+        break_all(m);
+    m->away = away;
+    m->watch.trouble(m->watch.arg, -1);
+}
+
+/* ---- looking in ---- */
+
+bool memory_holder(const struct memory *m, int lock, struct lease_id *ret_id, uint64_t *ret_confirm, int64_t *ret_left_us)
+{
+    const struct lock *l = &m->data.locks[lock];
+
+    if (!is_lease(l) || now_ms(m) > l->when_ms)
+        return false;
+    *ret_id = l->id;
+    *ret_confirm = l->confirm;
+    *ret_left_us = (l->when_ms + 1) * 1000 - CLOCK_US - m->time->now_us;
+    return true;
+}
+
+size_t memory_places(const struct memory *m, int lock, const struct memory_place **ret_places)
+{
+    *ret_places = m->data.locks[lock].places;
+    return m->data.locks[lock].count;
+}
+
+bool memory_window_open(const struct memory *m)
+{
+    return m->data.ticks > 0 || m->data.incarnation == 0 || m->data.identity != m->identity;
+}
+
+bool memory_node_ready(const struct memory *m, int node)
+{
+    const struct node *n = m->nodes[node];
+
+    return !n->dead && n->attachment == READY && n->stalled_until_us <= m->time->now_us;
+}
+
+bool memory_node_known(const struct memory *m, int node)
+{
+    return node_known(m, node);
+}
+
+const struct memory_run *memory_run_of(const struct memory *m, const struct store_call *call)
+{
+    return call->reruns >= 0 && call->reruns < m->run_count ? &m->runs[call->reruns] : NULL;
+}
+
+const char *memory_status_word(enum memory_status word)
+{
+    static const char *const words[] = {"differs",  "granted", "repeated", "held",   "turn",  "full",     "recovering",
+                                        "renewed", "released", "lost",   "broken", "shown", "cancelled"};
+
+    return words[word];
+}
+
+struct memory_weather *memory_weather(struct memory *m)
+{
+    return &m->weather;
+}
+
+struct memory *memory_new(struct virtual_time *time, const struct memory_watch *watch, enum memory_fault fault)
+{
+    struct memory *m = sim_alloc(sizeof(*m));
+
+    m->time = time;
+    m->watch = *watch;
+    m->fault = fault;
+    m->weather.slow_us = 200;
+    m->identity = 1;
+    return m;
+}
+
+void memory_free(struct memory *m)
+{
+    while (m->blocks)
+        block_free(m, m->blocks + 1);
+    for (int i = 0; i < m->node_count; i++)
+        free(m->nodes[i]);
+    free(m->runs);
+    free(m);
+}

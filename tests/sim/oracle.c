@@ -1,0 +1,503 @@
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "tests/sim/oracle.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SETTLE_US      3500000 /* an undo that failed is tried again after a second; then a call's time */
+#define TICKS_A_SECOND 6000
+#define TICKS_AT_ONCE  300
+
+void oracle_fail(struct oracle *o, const char *format, ...)
+{
+    va_list args;
+
+    if (o->failure[0])
+        return;
+    va_start(args, format);
+    vsnprintf(o->failure, sizeof(o->failure), format, args);
+    va_end(args);
+    virtual_time_note(o->time, "FAILED: %s", o->failure);
+}
+
+void oracle_init(struct oracle *o, struct virtual_time *time)
+{
+    memset(o, 0, sizeof(*o));
+    o->time = time;
+    for (int i = 0; i < MEMORY_LOCKS; i++)
+        o->free_us[i] = INT64_MAX;
+}
+
+void oracle_close(struct oracle *o)
+{
+    struct ask *ask;
+
+    while ((ask = o->asks) != NULL) {
+        o->asks = ask->next;
+        free(ask);
+    }
+    for (int64_t i = 0; i < o->story_count; i++)
+        free(o->stories[i]);
+    free(o->stories);
+}
+
+/* ---- stories ---- */
+
+/* The number is in the id, so that a story is found by it. */
+struct story *oracle_story(struct oracle *o, int lock)
+{
+    struct story *story = sim_alloc(sizeof(*story));
+
+    if (o->story_count == o->story_cap) {
+        o->story_cap = o->story_cap ? 2 * o->story_cap : 256;
+        o->stories = sim_grow(o->stories, (size_t)o->story_cap * sizeof(struct story *));
+    }
+    story->number = o->story_count;
+    story->lock = lock;
+    snprintf(story->id.text, sizeof(story->id.text), "%08x-0000-4000-8000-000000000000", (unsigned)story->number);
+    o->stories[o->story_count++] = story;
+    return story;
+}
+
+static struct story *story_of(const struct oracle *o, const struct lease_id *id)
+{
+    return o->stories[strtol(id->text, NULL, 16)];
+}
+
+bool oracle_believes(const struct oracle *o, const struct story *story)
+{
+    return story->told && !story->given_up && !story->broken && story->claim_us > o->time->now_us;
+}
+
+/* ---- what the store did ---- */
+
+/* P6: nobody gets a lock past a waiter that has the earlier ticket, and none of those who have no ticket gets it past anyone. */
+static void check_order(struct oracle *o, const struct memory_run *run, const struct story *winner)
+{
+    int64_t ticket = winner->ticket > 0 && winner->ticket_opened == o->opened ? winner->ticket : INT64_MAX;
+
+    for (const struct ask *ask = o->asks; ask; ask = ask->next) {
+        const struct story *story = ask->story;
+        if (ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || story == winner || story->lock != run->lock || ask->submitting)
+            continue;
+        if (story->ticket == 0 || story->ticket_opened != o->opened || story->ticket >= ticket)
+            continue;
+        if (!o->nodes[ask->node].alive || o->nodes[ask->node].draining || (story->nodes & (story->nodes - 1)) != 0)
+            continue; /* its place is where another node asked for it last */
+        oracle_fail(o, "P6: lock %d was granted to %.8s (ticket %lld) while %.8s waited at node %d with ticket %lld", run->lock, winner->id.text,
+                    (long long)winner->ticket, story->id.text, ask->node, (long long)story->ticket);
+    }
+}
+
+static void saw_grant(struct oracle *o, const struct memory_run *run, struct story *story)
+{
+    bool taken_over = run->was_held && strcmp(run->holder.text, run->id.text) == 0;
+
+    o->seen.grants++;
+    if (run->again)
+        return;
+    if (run->token <= o->greatest[run->lock])
+        oracle_fail(o, "P2: lock %d: token %lld was granted after %lld", run->lock, (long long)run->token, (long long)o->greatest[run->lock]);
+    o->greatest[run->lock] = run->token;
+    if (!taken_over)
+        check_order(o, run, story);
+}
+
+static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
+{
+    struct oracle *o = arg;
+    struct story *story = story_of(o, &run->id), *holder = run->was_held ? story_of(o, &run->holder) : NULL;
+
+    (void)answer_us;
+    o->seen.runs++;
+    switch (run->status) {
+    case RAN_GRANTED:
+        saw_grant(o, run, story);
+        o->free_us[run->lock] = INT64_MAX;
+        story->ticket = 0;
+        story->last_run = run->number;
+        break;
+    case RAN_REPEATED:
+    case RAN_RENEWED:
+        story->ticket = 0;
+        story->last_run = run->number;
+        break;
+    case RAN_HELD:
+    case RAN_TURN:
+    case RAN_RECOVERING:
+        if (run->op == STORE_ACQUIRE && run->ticket > 0) {
+            story->ticket = run->ticket;
+            story->ticket_opened = o->opened;
+        }
+        break;
+    case RAN_BROKEN:
+        if (holder) {
+            holder->broken = true;
+            holder->last_run = run->number;
+        }
+        break;
+    case RAN_RELEASED:
+    case RAN_CANCELLED:
+        if (run->undone)
+            o->seen.undone++;
+        if (holder && (run->status == RAN_RELEASED || run->undone))
+            holder->last_run = run->number;
+        break;
+    default:
+        break;
+    }
+}
+
+static void lost(void *arg, bool all_kept)
+{
+    struct oracle *o = arg;
+
+    o->seen.lost++;
+    if (all_kept)
+        return;
+    o->lost_us = o->time->now_us;
+    for (int64_t i = 0; i < o->story_count; i++)
+        o->stories[i]->distrusted = true;
+}
+
+static void opened(void *arg)
+{
+    ((struct oracle *)arg)->opened++;
+}
+
+static void dropped(void *arg, const struct lease_id *id, bool rightly)
+{
+    struct oracle *o = arg;
+
+    if (rightly)
+        story_of(o, id)->ticket = 0;
+}
+
+static void trouble(void *arg, int node)
+{
+    struct oracle *o = arg;
+
+    for (int i = 0; i < o->node_count; i++)
+        if (node < 0 || node == i)
+            o->nodes[i].calm_us = o->time->now_us;
+}
+
+struct memory_watch oracle_watch(struct oracle *o)
+{
+    return (struct memory_watch){.arg = o, .ran = ran, .lost = lost, .opened = opened, .dropped = dropped, .trouble = trouble};
+}
+
+/* ---- what clients asked and were told ---- */
+
+struct ask *oracle_asked(struct oracle *o, struct story *story, int node, struct broker_request *r)
+{
+    struct ask *ask = sim_alloc(sizeof(*ask));
+
+    ask->story = story;
+    ask->request = r;
+    ask->op = r->op;
+    ask->node = node;
+    ask->submitted_us = o->time->now_us;
+    ask->end_us = o->time->now_us + r->wait_ms * 1000;
+    ask->ttl_ms = r->ttl_ms;
+    ask->submitting = true;
+    ask->claim_us = oracle_believes(o, story) ? story->claim_us : 0;
+    ask->next = o->asks;
+    if (o->asks)
+        o->asks->previous = ask;
+    o->asks = ask;
+    story->open++;
+    story->nodes |= 1u << node;
+    if (r->op == STORE_ACQUIRE) {
+        story->acquires++;
+        story->must_go = false;
+    }
+    if (r->op == STORE_RELEASE)
+        story->given_up = true;
+    if (r->op == STORE_RENEW && story->claim_us > o->time->now_us + r->ttl_ms * 1000)
+        story->claim_us = o->time->now_us + r->ttl_ms * 1000; /* it may be run and not be told */
+    return ask;
+}
+
+static void end_ask(struct oracle *o, struct ask *ask)
+{
+    struct story *story = ask->story;
+
+    if (ask->previous)
+        ask->previous->next = ask->next;
+    else
+        o->asks = ask->next;
+    if (ask->next)
+        ask->next->previous = ask->previous;
+    story->open--;
+    story->last_end_us = o->time->now_us;
+    if (ask->op == STORE_ACQUIRE && !story->told && story->acquires == 1)
+        story->must_go = true; /* nobody was told that it holds: P7, P8 */
+    free(ask);
+}
+
+/* P5, and that the answer is one that the store gave. */
+static void check_left(struct oracle *o, const struct ask *ask, const struct memory_run *run, int64_t told_ms)
+{
+    struct lease_id id;
+    uint64_t confirm;
+    int64_t left_us = 0;
+
+    if (run->at_us <= o->lost_us || ask->story->last_run != run->number)
+        return; /* something else has changed the lease since */
+    if (!memory_holder(o->memory, ask->story->lock, &id, &confirm, &left_us) || strcmp(id.text, ask->story->id.text) != 0)
+        left_us = 0;
+    if (left_us < told_ms * 1000)
+        oracle_fail(o, "P5: %.8s was told %lld ms for lock %d; the store has %lld us left", ask->story->id.text, (long long)told_ms,
+                    ask->story->lock, (long long)left_us);
+}
+
+/* P1: a claim begins; no other may be alive. */
+static void claim(struct oracle *o, struct ask *ask, const struct memory_run *run, int64_t token, int64_t left_ms)
+{
+    struct story *story = ask->story;
+
+    if (run->at_us <= o->lost_us)
+        return;
+    if (oracle_believes(o, story) && !story->distrusted && story->claim_opened == o->opened && story->claim_token != token)
+        oracle_fail(o, "P7: %.8s holds lock %d with token %lld and was told %lld", story->id.text, story->lock, (long long)story->claim_token,
+                    (long long)token);
+    if (story->told && run->number < story->claim_run)
+        return;
+    story->told = true;
+    story->distrusted = false;
+    story->claim_run = run->number;
+    story->claim_token = token;
+    story->claim_opened = o->opened;
+    story->claim_us = o->time->now_us + left_ms * 1000;
+    o->seen.told++;
+    if (story->given_up || story->broken)
+        return;
+    for (int64_t i = 0; i < o->story_count; i++) {
+        const struct story *other = o->stories[i];
+        if (other != story && other->lock == story->lock && oracle_believes(o, other) && !other->distrusted)
+            oracle_fail(o, "P1: lock %d: %.8s was told token %lld while %.8s holds it with token %lld for another %lld us", story->lock,
+                        story->id.text, (long long)token, other->id.text, (long long)other->claim_token,
+                        (long long)(other->claim_us - o->time->now_us));
+    }
+}
+
+static void check_holder(struct oracle *o, const struct ask *ask, const struct memory_run *run)
+{
+    if (run->op != ask->op || strcmp(run->id.text, ask->story->id.text) != 0)
+        oracle_fail(o, "%.8s was given another call's answer", ask->story->id.text);
+    else if (!run->window && (!run->was_held || strcmp(run->holder.text, run->id.text) != 0))
+        oracle_fail(o, "P4: %.8s was told that it renewed or released lock %d; the holder was %.8s", ask->story->id.text, ask->story->lock,
+                    run->was_held ? run->holder.text : "nobody");
+}
+
+static void answered_ok(struct oracle *o, struct ask *ask, const struct memory_run *run, bool delivered)
+{
+    struct broker_request *r = ask->request;
+    int64_t left_ms = broker_left_ms(r->broker, r->lease_until_us);
+
+    if (!run) {
+        oracle_fail(o, "%.8s was told OK by no run of the store", ask->story->id.text);
+        return;
+    }
+    if (ask->op == STORE_ACQUIRE && (run->status != RAN_GRANTED && run->status != RAN_REPEATED))
+        oracle_fail(o, "%.8s was told a lease, and the store said %s", ask->story->id.text, memory_status_word(run->status));
+    if (ask->op == STORE_RENEW || ask->op == STORE_RELEASE)
+        check_holder(o, ask, run);
+    if (ask->op == STORE_ACQUIRE || ask->op == STORE_RENEW) {
+        if (r->ret_token != run->token)
+            oracle_fail(o, "%.8s was told token %lld, and the store said %lld", ask->story->id.text, (long long)r->ret_token, (long long)run->token);
+        if (left_ms < 1)
+            oracle_fail(o, "P5: %.8s was told a lease that is over", ask->story->id.text);
+        check_left(o, ask, run, left_ms);
+        if (delivered)
+            claim(o, ask, run, r->ret_token, left_ms);
+    }
+}
+
+/* P4, P7: who holds a lease, for all that it was told, is not told that it lost it. */
+static void answered_lost(struct oracle *o, const struct ask *ask, const struct memory_run *run)
+{
+    const struct story *story = ask->story;
+
+    if (run && ask->claim_us > run->at_us && story->claim_us > run->at_us && !story->broken && !story->distrusted && run->at_us > o->lost_us &&
+        story->open == 1 && (ask->op == STORE_RELEASE || !story->given_up))
+        oracle_fail(o, "P4: %.8s was told that it lost lock %d, which it holds for another %lld us by all it was told", story->id.text, story->lock,
+                    (long long)(ask->claim_us - run->at_us));
+}
+
+void oracle_answered(struct oracle *o, struct ask *ask, bool delivered)
+{
+    struct broker_request *r = ask->request;
+    const struct memory_run *run = memory_run_of(o->memory, &r->call);
+
+    virtual_time_note(o->time, "node %d tells %.8s %s: %s %s%s", ask->node, ask->story->id.text, ask->op == STORE_ACQUIRE ? "acquire" : "call",
+                      r->error == PAWL_OK ? "ok" : pawl_error_code(r->error), r->problem ? r->problem : "", delivered ? "" : " (undelivered)");
+    if (ask->submitting)
+        oracle_fail(o, "done was called from inside submit for %.8s", ask->story->id.text);
+    if (!delivered)
+        o->seen.undelivered++;
+    if (r->error == PAWL_OK)
+        answered_ok(o, ask, run, delivered);
+    else if (r->error == PAWL_E_LEASE_LOST)
+        answered_lost(o, ask, run);
+    else if (r->error == PAWL_E_STORE_UNAVAILABLE)
+        o->seen.unknown++;
+    if (ask->op == STORE_RENEW && r->error != PAWL_OK && ask->claim_us > ask->submitted_us + ask->ttl_ms * 1000)
+        ask->story->given_up = true; /* asked for less, and does not know whether it got it */
+    end_ask(o, ask);
+}
+
+void oracle_abandoned(struct oracle *o, struct ask *ask)
+{
+    virtual_time_note(o->time, "node %d: the client of %.8s leaves", ask->node, ask->story->id.text);
+    o->seen.abandoned++;
+    if (ask->op == STORE_RENEW)
+        ask->story->given_up = true;
+    end_ask(o, ask);
+}
+
+/* ---- what takes time to be wrong ---- */
+
+void oracle_ticked(struct oracle *o, int node)
+{
+    struct oracle_node *n = &o->nodes[node];
+
+    if (n->second != o->time->now_us / 1000000) {
+        n->second = o->time->now_us / 1000000;
+        n->ticks = 0;
+    }
+    if (n->tick_us != o->time->now_us)
+        n->ticks_at_once = 0;
+    n->tick_us = o->time->now_us;
+    if (++n->ticks > TICKS_A_SECOND || ++n->ticks_at_once > TICKS_AT_ONCE)
+        oracle_fail(o, "node %d: broker_tick was called %lld times in a second, %lld times at once", node, (long long)n->ticks,
+                    (long long)n->ticks_at_once);
+}
+
+static int64_t latest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void check_answers(struct oracle *o)
+{
+    for (const struct ask *ask = o->asks; ask; ask = ask->next) {
+        const struct oracle_node *n = &o->nodes[ask->node];
+        int64_t bound = ask->end_us + 2 * o->timeout_ms * 1000 + 300000;
+        if (n->alive && !ask->submitting && o->time->now_us > latest(bound, n->calm_us + 300000) && o->time->now_us > bound + n->stalled_us)
+            oracle_fail(o, "%.8s was never answered at node %d: asked %lld ms ago, its wait was over %lld ms ago", ask->story->id.text, ask->node,
+                        (long long)(o->time->now_us - ask->submitted_us) / 1000, (long long)(o->time->now_us - ask->end_us) / 1000);
+    }
+}
+
+/* P7, P8: of a story whose client knows of no lease, none stays. */
+static void check_leases(struct oracle *o)
+{
+    for (int lock = 0; lock < MEMORY_LOCKS; lock++) {
+        struct lease_id id;
+        uint64_t confirm;
+        int64_t left_us;
+        const struct story *story;
+        bool held = memory_holder(o->memory, lock, &id, &confirm, &left_us);
+        if (held)
+            o->free_us[lock] = INT64_MAX;
+        else if (o->free_us[lock] == INT64_MAX)
+            o->free_us[lock] = o->time->now_us;
+        story = held ? story_of(o, &id) : NULL;
+        if (!story || !story->must_go || story->open > 0)
+            continue;
+        for (int node = 0; node < o->node_count; node++) {
+            const struct oracle_node *n = &o->nodes[node];
+            if (story->nodes == 1u << node && n->alive && o->time->now_us > latest(story->last_end_us, n->calm_us) + SETTLE_US)
+                oracle_fail(o, "P8: lock %d is held by %.8s of node %d for another %lld us, and nobody was told", lock, story->id.text, node,
+                            (long long)left_us);
+        }
+    }
+}
+
+static bool waits(const struct oracle *o, const struct story *story, int node)
+{
+    for (const struct ask *ask = o->asks; ask; ask = ask->next)
+        if (ask->story == story && ask->node == node && ask->op == STORE_ACQUIRE)
+            return true;
+    return false;
+}
+
+/* P8: places belong to somebody. */
+static void check_places(struct oracle *o)
+{
+    for (int lock = 0; lock < MEMORY_LOCKS; lock++) {
+        const struct memory_place *places;
+        size_t count = memory_places(o->memory, lock, &places);
+        for (size_t i = 0; i < count; i++) {
+            const struct story *story = story_of(o, &places[i].id);
+            const struct oracle_node *n = &o->nodes[places[i].node];
+            if (n->alive && o->time->now_us > latest(story->last_end_us, n->calm_us) + SETTLE_US && !memory_window_open(o->memory) &&
+                !waits(o, story, places[i].node))
+                oracle_fail(o, "P8: %.8s has place %zu in the queue of lock %d at node %d, where nobody waits for it", story->id.text, i + 1, lock,
+                            places[i].node);
+        }
+    }
+}
+
+/* Nobody waits for a free lock. */
+static void check_waiting(struct oracle *o)
+{
+    int64_t bound_us = o->quick ? 600000 : o->poll_ms * 1100 + 1000000, calm_us = o->died_us > 0 ? o->died_us + MEMORY_NODE_MS * 1000 : 0;
+
+    if (memory_window_open(o->memory))
+        return;
+    for (int i = 0; i < o->node_count; i++)
+        if (o->nodes[i].alive)
+            calm_us = latest(calm_us, o->nodes[i].calm_us);
+    for (const struct ask *ask = o->asks; ask; ask = ask->next) {
+        int64_t since_us;
+        if (ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || !o->nodes[ask->node].alive || o->free_us[ask->story->lock] == INT64_MAX)
+            continue;
+        since_us = latest(latest(ask->submitted_us, calm_us), o->free_us[ask->story->lock]);
+        if (o->time->now_us > since_us + bound_us)
+            oracle_fail(o, "%.8s waits at node %d for lock %d, which has been free for %lld ms", ask->story->id.text, ask->node, ask->story->lock,
+                        (long long)(o->time->now_us - since_us) / 1000);
+    }
+}
+
+void oracle_sweep(struct oracle *o)
+{
+    for (int i = 0; i < o->node_count; i++)
+        if (o->nodes[i].alive && (o->hostile || !memory_node_ready(o->memory, i)))
+            o->nodes[i].calm_us = o->time->now_us;
+    if (memory_window_open(o->memory))
+        trouble(o, -1);
+    check_answers(o);
+    check_leases(o);
+    check_places(o);
+    check_waiting(o);
+}
+
+void oracle_quiet(struct oracle *o, bool leases_over)
+{
+    for (int i = 0; i < o->node_count; i++) {
+        const struct oracle_node *n = &o->nodes[i];
+        if (!n->alive)
+            continue;
+        if (!broker_is_idle(n->broker))
+            oracle_fail(o, "P8: node %d is not idle", i);
+        if (broker_waiters(n->broker) > 0)
+            oracle_fail(o, "P8: node %d has %zu waiters", i, broker_waiters(n->broker));
+        if (leases_over && broker_leases(n->broker) > 0)
+            oracle_fail(o, "P8: node %d knows of %zu leases", i, broker_leases(n->broker));
+    }
+    for (int lock = 0; lock < MEMORY_LOCKS; lock++) {
+        struct lease_id id;
+        uint64_t confirm;
+        int64_t left_us;
+        if (leases_over && memory_holder(o->memory, lock, &id, &confirm, &left_us))
+            oracle_fail(o, "P8: lock %d is still held by %.8s", lock, id.text);
+    }
+}

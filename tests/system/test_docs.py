@@ -1,0 +1,137 @@
+"""What the documents tell people to type works as it stands there. (That they tell of everything there is, tests/static/check-docs.py sees to.)"""
+
+import json
+import os
+import re
+import shlex
+import sqlite3
+import subprocess
+import threading
+import uuid
+
+import pytest
+
+from pawltest.pawld import run
+from pawltest.wait import until
+
+TOP = os.environ.get("TOP_SRCDIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+
+def page(name):
+    with open(os.path.join(TOP, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def blocks(name, kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```", page(name), re.M | re.S)
+
+
+# ---------------------------------------------------------------- README
+
+
+def test_readme_tour(world):
+    """P2, P4: the first thing that a newcomer types. Broken: it doesn't show what the text around it says."""
+    pawld = world.pawld(None, ["--dev"], env={"TMPDIR": world.folder()})
+    script = "".join(blocks("README.md", "sh"))
+    assert script.count("http://127.0.0.1:7295/") == 1
+    script = script.replace("http://127.0.0.1:7295/", f"http://{pawld.address}/")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    (told,) = re.findall(r"^worker 2 has token (\d+)$", done.stdout, re.M)
+    one, held, seen, listed, renewed, *both, three, lost_renew, lost_release, lost_check, broken = lines
+    assert one["owner"] == "worker-1" and one["token"] > 0
+    assert held["error"] == "held" and held["holder"]["owner"] == "worker-1"
+    assert seen["held"] and seen["token"] == one["token"] and [lock["name"] for lock in listed["locks"]] == ["report"]
+    assert renewed["token"] == one["token"] and renewed["lease_id"] == one["lease_id"]
+    (released,) = [line for line in both if line.get("released")]  # the waiter's reply and this one come at the same time
+    (two,) = [line for line in both if not line.get("released")]
+    assert released["token"] == one["token"] and two["owner"] == "worker-2" and two["waited_ms"] > 500
+    assert two["token"] == int(told) and one["token"] < two["token"] < three["token"] and three["owner"] == "worker-3"
+    assert [line["error"] for line in (lost_renew, lost_release, lost_check)] == ["lease_lost"] * 3
+    assert broken["broken"] and broken["holder"]["token"] == three["token"]
+    (line,) = pawld.log("lock_broken")
+    assert line["reason"] == "worker-3 was lost"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/operations.md"])
+def test_sample_config_is_accepted(name, tmp_path):
+    """Broken: a sample that somebody copies is refused."""
+    samples = blocks(name, "conf")
+    assert samples
+    for sample in samples:
+        file = tmp_path / "pawl.conf"
+        file.write_text(sample)
+        code, out, err = run("--config", str(file), "--check-config")
+        assert code == 0 and err == "", err
+        for line in sample.splitlines():
+            if not line.startswith("#"):
+                assert line.replace(":secret@", ":***@") in out.splitlines()
+
+
+# ---------------------------------------------------------------- operations.md
+
+
+def acl_line():
+    (block,) = blocks("docs/operations.md", "redis")
+    return shlex.split(block.replace(">", "'>'"))
+
+
+def test_acl_line_is_enough(world, redis):
+    """A user with these rights and no more serves every call, two nodes, waiting, wake-ups and a lost script cache."""
+    assert redis.command(*acl_line()) == "OK"
+    url = redis.url.replace("redis://", "redis://pawl:secret@").replace("unix://", "unix://pawl:secret@") + "/3"
+    first, second = (world.pawld(url, ["--recovery-window", "3s"]) for _ in range(2))
+    a, b = first.api(), second.api()
+    holder, waiter = str(uuid.uuid4()), str(uuid.uuid4())
+    got = []
+    assert a.acquire("x", lease_id=holder)[0] == 200
+    thread = threading.Thread(target=lambda: got.append(second.api().acquire("x", lease_id=waiter, wait_ms=20_000)))
+    thread.start()
+    until(lambda: a.inspect("x")[1]["waiters"] == 1, what="the waiter's place")
+    assert a.call("GET", f"/v1/locks/x?lease_id={waiter}")[1]["position"] == 1
+    assert a.acquire("x", wait_ms=10)[0] == 409
+    assert b.renew("x", lease_id=holder)[0] == 200
+    assert redis.command("SCRIPT", "FLUSH") == "OK"
+    assert [lock["name"] for lock in a.list()[1]["locks"]] == ["x"]
+    assert a.release("x", lease_id=holder)[0] == 200
+    thread.join()
+    status, reply = got[0]
+    assert status == 200 and b.check("x", token=reply["token"])[0] == 200
+    assert a.brk("x", reason="test")[0] == 200
+    denied = redis.command("ACL", "LOG")
+    assert denied == [], denied
+
+
+def test_incarnation_deleted_by_hand_begins_a_new_life(redis, pawld, api):
+    """P2: the operator's rule after a snapshot was restored under a running Redis."""
+    (command,) = re.findall(r"^ +redis-cli (DEL .*)$", page("docs/operations.md"), re.M)
+    before = api.must("acquire", "x")["token"]
+    old = api.status()[1]["incarnation"]
+    assert redis.command(*shlex.split(command)) == 1
+    assert api.must("acquire", "y")["token"] > before + 1_000_000
+    assert api.status()[1]["incarnation"] != old
+
+
+# ---------------------------------------------------------------- fencing.md
+
+
+def test_fencing_sql():
+    """P2 at the store: take equal or greater, refuse smaller."""
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance BIGINT)")
+    db.execute("INSERT INTO accounts VALUES (7, 100)")
+    one_row, schema, many_rows = ("\n".join(block) for block in (re.split("\n(?=x)", text) for text in blocks("docs/fencing.md", "sql")))
+    alter, claim, read, write = [statement for statement in re.sub("--.*", "", one_row).split(";") if statement.strip()]
+    db.execute(alter)
+
+    def changed(statement, **values):
+        return db.execute(statement, values).rowcount
+
+    assert changed(claim, id=7, token=33) == 1
+    assert db.execute(read, {"id": 7}).fetchone() == (100,)
+    assert [changed(write, id=7, token=token, balance=token) for token in (33, 33, 34, 33, 34)] == [1, 1, 1, 0, 1]
+    assert changed(claim, id=7, token=33) == 0
+    db.execute(schema)
+    assert [changed(many_rows, lock="report", token=token) for token in (33, 33, 34, 33, 34)] == [1, 1, 1, 0, 1]
+    assert changed(many_rows, lock="other", token=1) == 1

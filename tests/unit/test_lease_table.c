@@ -1,0 +1,320 @@
+/* The leases that a node vouches for: one a lock, the greatest token wins, gone at its deadline. What stands in here may be put back after a
+ * loss (P3), so nothing may stand in here that was released, broken or overtaken (H6, H7, H15). */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "tests/lib/check_main.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/lease_table.h"
+#include "tests/lib/dice.h"
+
+static struct lease_table *table;
+
+static void start(void)
+{
+    table = lease_table_new();
+    ck_assert_ptr_nonnull(table);
+}
+
+static void stop(void)
+{
+    lease_table_free(table);
+}
+
+static struct lease_id id_of(char digit)
+{
+    struct lease_id id;
+    char text[PAWL_LEASE_ID_LEN + 1];
+
+    snprintf(text, sizeof(text), "%c0000000-0000-4000-8000-000000000000", digit);
+    ck_assert_int_eq(lease_id_parse(text, PAWL_LEASE_ID_LEN, &id), 0);
+    return id;
+}
+
+static void put(const char *name, char id, int64_t token, int64_t deadline_us)
+{
+    struct lease lease = {.id = id_of(id),
+                          .token = token,
+                          .deadline_us = deadline_us,
+                          .granted_ms = token * 2,
+                          .granted_us = token * 3,
+                          .name = name,
+                          .name_len = strlen(name),
+                          .owner = "somebody",
+                          .owner_len = 8};
+
+    ck_assert_int_eq(lease_table_put(table, &lease), 0);
+}
+
+static const struct lease *find(const char *name, char id, int64_t now_us)
+{
+    struct lease_id wanted = id_of(id);
+
+    return lease_table_find(table, name, strlen(name), &wanted, now_us);
+}
+
+static void drop(const char *name, char id)
+{
+    struct lease_id gone = id_of(id);
+
+    lease_table_drop(table, name, strlen(name), &gone);
+}
+
+START_TEST(what_is_put_in_is_found_whole)
+{
+    char name[] = "a/lock", owner[] = "host 1:\xc3\xa4";
+    struct lease lease = {.id = id_of('a'), .token = 5, .deadline_us = 100, .granted_ms = 6, .granted_us = 7, .name = name, .name_len = 6, .owner = owner,
+                          .owner_len = sizeof(owner) - 1};
+    const struct lease *found;
+
+    ck_assert_int_eq(lease_table_put(table, &lease), 0);
+    memset(name, 'x', sizeof(name)); /* the strings are its own */
+    memset(owner, 'x', sizeof(owner));
+    found = find("a/lock", 'a', 99);
+    ck_assert_ptr_nonnull(found);
+    ck_assert_int_eq(found->token, 5);
+    ck_assert_int_eq(found->deadline_us, 100);
+    ck_assert_int_eq(found->granted_ms, 6);
+    ck_assert_int_eq(found->granted_us, 7);
+    ck_assert_mem_eq(found->name, "a/lock", 6);
+    ck_assert_uint_eq(found->owner_len, sizeof(owner) - 1);
+    ck_assert_mem_eq(found->owner, "host 1:\xc3\xa4", sizeof(owner) - 1);
+    ck_assert_uint_eq(lease_table_count(table), 1);
+    ck_assert_ptr_null(find("a/loc", 'a', 99));
+    ck_assert_ptr_null(find("a/lock2", 'a', 99));
+}
+END_TEST
+
+START_TEST(P4_another_lease_id_finds_and_drops_nothing)
+{
+    put("L", 'a', 5, 100);
+    ck_assert_ptr_null(find("L", 'b', 0));
+    drop("L", 'b');
+    drop("M", 'a');
+    ck_assert_ptr_nonnull(find("L", 'a', 0));
+    drop("L", 'a');
+    ck_assert_ptr_null(find("L", 'a', 0));
+    ck_assert_uint_eq(lease_table_count(table), 0);
+}
+END_TEST
+
+START_TEST(P3_a_lease_is_over_at_its_deadline)
+{
+    put("L", 'a', 5, 100);
+    ck_assert_ptr_nonnull(find("L", 'a', 99));
+    ck_assert_ptr_null(find("L", 'a', 100));
+    ck_assert_int_eq(lease_table_next_us(table), 100);
+    ck_assert_uint_eq(lease_table_expire(table, 99, 10), 0);
+    ck_assert_uint_eq(lease_table_expire(table, 100, 10), 1);
+    ck_assert(lease_table_next_us(table) == INT64_MAX);
+}
+END_TEST
+
+START_TEST(P3_a_renewal_moves_the_deadline_either_way)
+{
+    put("L", 'a', 5, 100);
+    put("L", 'a', 5, 300);
+    ck_assert_uint_eq(lease_table_count(table), 1);
+    ck_assert_int_eq(lease_table_next_us(table), 300);
+    put("L", 'a', 5, 200);
+    ck_assert_int_eq(lease_table_next_us(table), 200);
+    ck_assert_int_eq(find("L", 'a', 0)->deadline_us, 200);
+}
+END_TEST
+
+START_TEST(H7_the_greater_token_wins_in_either_order)
+{
+    put("L", 'a', 5, 100);
+    put("L", 'b', 6, 50);
+    ck_assert_ptr_null(find("L", 'a', 0));
+    ck_assert_int_eq(find("L", 'b', 0)->token, 6);
+    put("L", 'a', 5, 900);
+    ck_assert_ptr_null(find("L", 'a', 0));
+    ck_assert_ptr_nonnull(find("L", 'b', 0));
+    ck_assert_int_eq(lease_table_next_us(table), 50);
+    put("L", 'b', 7, 60); /* a new token for the same lease id (H5) */
+    ck_assert_int_eq(find("L", 'b', 0)->token, 7);
+    ck_assert_uint_eq(lease_table_count(table), 1);
+}
+END_TEST
+
+START_TEST(H6_a_greater_token_seen_makes_an_entry_history)
+{
+    put("L", 'a', 5, 100);
+    put("M", 'b', 5, 100);
+    lease_table_see(table, "L", 1, 4);
+    lease_table_see(table, "L", 1, 5);
+    ck_assert_ptr_nonnull(find("L", 'a', 0));
+    lease_table_see(table, "L", 1, 6);
+    ck_assert_ptr_null(find("L", 'a', 0));
+    ck_assert_ptr_nonnull(find("M", 'b', 0));
+    lease_table_see(table, "N", 1, 6);
+    ck_assert_uint_eq(lease_table_count(table), 1);
+}
+END_TEST
+
+START_TEST(P9_expiry_takes_the_earliest_and_no_more_than_asked)
+{
+    char name[2] = "a";
+
+    for (int i = 0; i < 10; i++, name[0]++)
+        put(name, 'a', i + 1, 100 - i);
+    ck_assert_uint_eq(lease_table_expire(table, 99, 4), 4);
+    ck_assert_uint_eq(lease_table_count(table), 6);
+    ck_assert_int_eq(lease_table_next_us(table), 95);
+    ck_assert_uint_eq(lease_table_expire(table, 99, 100), 5);
+    ck_assert_ptr_nonnull(find("a", 'a', 99));
+    ck_assert_ptr_null(find("b", 'a', 0));
+}
+END_TEST
+
+START_TEST(C42_long_names_and_prefixes_are_locks_of_their_own)
+{
+    char name[PAWL_NAME_MAX + 1];
+
+    memset(name, 'n', sizeof(name));
+    name[PAWL_NAME_MAX] = '\0';
+    put(name, 'a', 1, 100);
+    put(name + 1, 'b', 2, 100);
+    put("", 'c', 3, 100);
+    ck_assert_int_eq(find(name, 'a', 0)->token, 1);
+    ck_assert_int_eq(find(name + 1, 'b', 0)->token, 2);
+    ck_assert_int_eq(find("", 'c', 0)->token, 3);
+}
+END_TEST
+
+/* ---- against an array ---- */
+
+enum { LOCKS = 40, STEPS = 30000 };
+struct held {
+    bool there;
+    char id;
+    int64_t token, deadline_us;
+};
+static struct held model[LOCKS];
+
+static void name_lock(unsigned lock, char *out, size_t cap)
+{
+    snprintf(out, cap, "lock-%u", lock);
+}
+
+static void model_put(unsigned lock, char id, int64_t token, int64_t deadline_us)
+{
+    struct held *held = &model[lock];
+
+    if (held->there && held->token > token)
+        return;
+    *held = (struct held){true, id, token, deadline_us};
+}
+
+static size_t model_expire(int64_t now_us, size_t most)
+{
+    size_t n = 0;
+
+    for (; n < most; n++) {
+        struct held *first = NULL;
+        for (int i = 0; i < LOCKS; i++)
+            if (model[i].there && model[i].deadline_us <= now_us && (!first || model[i].deadline_us < first->deadline_us))
+                first = &model[i];
+        if (!first)
+            break;
+        first->there = false;
+    }
+    return n;
+}
+
+static void compare(const struct dice *dice, int step, int64_t now_us)
+{
+    size_t count = 0;
+    int64_t next = INT64_MAX;
+    char name[16];
+
+    for (unsigned i = 0; i < LOCKS; i++) {
+        name_lock(i, name, sizeof(name));
+        for (char id = 'a'; id <= 'c'; id++) {
+            const struct lease *found = find(name, id, now_us);
+            bool expected = model[i].there && model[i].id == id && model[i].deadline_us > now_us;
+
+            DICE_ASSERT(dice, step, (found != NULL) == expected);
+            DICE_ASSERT(dice, step, !found || (found->token == model[i].token && found->deadline_us == model[i].deadline_us));
+        }
+        count += model[i].there;
+        if (model[i].there && model[i].deadline_us < next)
+            next = model[i].deadline_us;
+    }
+    DICE_ASSERT(dice, step, lease_table_count(table) == count);
+    DICE_ASSERT(dice, step, lease_table_next_us(table) == next);
+}
+
+START_TEST(random_steps_agree_with_an_array)
+{
+    struct dice dice;
+    int64_t now_us = 0, unique = 0;
+
+    dice_init(&dice);
+    memset(model, 0, sizeof(model));
+    for (int step = 0; step < STEPS; step++) {
+        unsigned lock = dice_roll(&dice, LOCKS);
+        char id = (char)('a' + dice_roll(&dice, 3)), name[16];
+        int64_t token = 1 + dice_roll(&dice, 20), deadline_us = now_us + (1 + dice_roll(&dice, 50)) * 100000 + ++unique; /* no two alike */
+
+        name_lock(lock, name, sizeof(name));
+        switch (dice_roll(&dice, 8)) {
+        case 0:
+            drop(name, id);
+            if (model[lock].there && model[lock].id == id)
+                model[lock].there = false;
+            break;
+        case 1:
+            lease_table_see(table, name, strlen(name), token);
+            if (model[lock].there && model[lock].token < token)
+                model[lock].there = false;
+            break;
+        case 2:
+            now_us += dice_roll(&dice, 300000);
+            deadline_us = dice_roll(&dice, 5);
+            DICE_ASSERT(&dice, step, lease_table_expire(table, now_us, (size_t)deadline_us) == model_expire(now_us, (size_t)deadline_us));
+            break;
+        default:
+            put(name, id, token, deadline_us);
+            model_put(lock, id, token, deadline_us);
+            break;
+        }
+        if (step % 50 == 0)
+            compare(&dice, step, now_us);
+    }
+    compare(&dice, STEPS, now_us);
+}
+END_TEST
+
+START_TEST(free_takes_null)
+{
+    lease_table_free(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("lease_table");
+    TCase *tcase = tcase_create("leases");
+
+    tcase_add_checked_fixture(tcase, start, stop);
+    tcase_add_test(tcase, what_is_put_in_is_found_whole);
+    tcase_add_test(tcase, P4_another_lease_id_finds_and_drops_nothing);
+    tcase_add_test(tcase, P3_a_lease_is_over_at_its_deadline);
+    tcase_add_test(tcase, P3_a_renewal_moves_the_deadline_either_way);
+    tcase_add_test(tcase, H7_the_greater_token_wins_in_either_order);
+    tcase_add_test(tcase, H6_a_greater_token_seen_makes_an_entry_history);
+    tcase_add_test(tcase, P9_expiry_takes_the_earliest_and_no_more_than_asked);
+    tcase_add_test(tcase, C42_long_names_and_prefixes_are_locks_of_their_own);
+    tcase_add_test(tcase, random_steps_agree_with_an_array);
+    tcase_add_test(tcase, free_takes_null);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
