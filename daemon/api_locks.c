@@ -4,6 +4,7 @@
 #include "config.h"
 #endif
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,17 +104,23 @@ static bool need(struct api_call *call, unsigned bit, const char *message)
     return false;
 }
 
+static void out_of_range(struct api_call *call, enum param param, int64_t least_ms, int64_t most_ms)
+{
+    char message[160];
+
+    snprintf(message, sizeof(message), "%s: must be from %" PRId64 " to %" PRId64 " ms", param_name(&call->params, param), least_ms, most_ms);
+    (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
+}
+
 static bool ttl_fits(struct api_call *call)
 {
     const struct options *options = call->api->options;
-    char message[160];
 
     if (!(call->params.seen & PARAM_BIT(TTL)))
         call->params.ttl_ms = options->default_ttl_ms;
     if (call->params.ttl_ms >= options->min_ttl_ms && call->params.ttl_ms <= options->max_ttl_ms)
         return true;
-    snprintf(message, sizeof(message), "ttl_ms: must be from %lld to %lld ms", (long long)options->min_ttl_ms, (long long)options->max_ttl_ms);
-    (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
+    out_of_range(call, PARAM_TTL, options->min_ttl_ms, options->max_ttl_ms);
     return false;
 }
 
@@ -212,20 +219,19 @@ void api_acquire(struct api_call *call)
 {
     const struct options *options = call->api->options;
     struct broker_request *r;
-    char message[160];
 
     if (!(call->params.seen & PARAM_BIT(LEASE_ID)))
         lease_id_generate(&call->params.lease_id);
     if (!ttl_fits(call))
         return;
     if (call->params.wait_ms > options->max_wait_ms) {
-        snprintf(message, sizeof(message), "wait_ms: must be from 0 to %lld ms", (long long)options->max_wait_ms);
-        (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
+        out_of_range(call, PARAM_WAIT, 0, options->max_wait_ms);
         return;
     }
     r = begin(call, STORE_ACQUIRE, acquire_done);
     if (!r)
         return;
+    r->own_lease_id = (call->params.seen & PARAM_BIT(LEASE_ID)) != 0;
     r->ttl_ms = call->params.ttl_ms;
     r->wait_ms = call->params.wait_ms;
     r->owner_len = call->params.owner_len;

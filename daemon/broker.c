@@ -54,6 +54,9 @@ enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED };
 #define TRIES_AT_ONCE  64     /* of waiters that all must ask again */
 #define TRIES_OPEN_MAX 256
 #define LIST_STEPS_MAX 200
+#define LIST_LOOK_MIN  10      /* keys a step of a list looks at */
+#define LIST_LOOK_MAX  1000
+#define SWEEP          256     /* places that a look at the queue examines for waiters of dead nodes */
 
 struct request_list {
     struct broker_request *first, *last;
@@ -142,10 +145,15 @@ static void set_alarm(struct broker *b)
     b->host.alarm(b->host.arg, at);
 }
 
-static int64_t poll_us(struct broker *b)
+static unsigned draw(struct broker *b)
 {
     b->jitter = b->jitter * 1103515245u + 12345u;
-    return b->config.poll_ms * (900 + (int64_t)((b->jitter >> 16) % 200)); /* 0.9 to 1.1 of it */
+    return b->jitter >> 16;
+}
+
+static int64_t poll_us(struct broker *b)
+{
+    return b->config.poll_ms * (900 + (int64_t)(draw(b) % 200)); /* 0.9 to 1.1 of it */
 }
 
 static void look_at(struct broker *b, struct wait_line *line, int64_t at_us)
@@ -310,8 +318,11 @@ static void try_acquire(struct broker_request *r)
     if (r->call.confirm == 0)
         r->call.confirm = ++b->confirms;
     r->call.queue = r->wait_ms > 0 && !b->draining;
+    r->call.comes_back = r->own_lease_id;
     r->call.ticket = r->waiter.ticket;
     r->call.max_waiters = b->config.max_waiters_per_lock;
+    r->call.sweep_from = r->sweep ? 1 + (r->call.ret_waiters > SWEEP ? draw(b) % r->call.ret_waiters : 0) : 0;
+    r->sweep = false;
     b->tries_open += r->wait_ms > 0;
     submit_call(r);
 }
@@ -332,6 +343,7 @@ static void submit_cancel(struct broker_request *r)
 {
     r->call.op = STORE_CANCEL;
     r->call.queue = r->queued && !r->place_is_shared && !twin(r);
+    r->call.comes_back = r->own_lease_id && r->state == CLEANING;
     submit_call(r);
 }
 
@@ -555,7 +567,8 @@ static void acquire_answered(struct broker_request *r)
         r->unsettled = true;
         r->queued = r->queued || call->queue;
     } else if (call->result == STORE_HELD || call->result == STORE_TURN || call->result == STORE_RECOVERING) {
-        r->unsettled = false; /* the answer to a later run settles the earlier ones */
+        /* The answer to a later run settles the earlier ones; but in the window the store does not say who holds the lock. */
+        r->unsettled = call->result == STORE_RECOVERING && (r->unsettled || call->may_have_run);
         r->queued = call->ret_ticket > 0;
         if (call->result == STORE_HELD)
             lease_table_see(b->leases, r->name, r->name_len, call->holder.token);
@@ -594,6 +607,9 @@ static void release_answered(struct broker_request *r)
 static void list_answered(struct broker_request *r)
 {
     if (strcmp(r->call.cursor, "0") != 0 && r->found < r->limit && ++r->steps < LIST_STEPS_MAX) {
+        r->call.look_at = earlier(2 * r->call.look_at, LIST_LOOK_MAX);
+        if (r->found > 0)
+            r->call.look_at = earlier(r->call.look_at, r->limit - r->found + LIST_LOOK_MIN);
         submit_call(r);
         return;
     }
@@ -669,7 +685,7 @@ static void left_answered(struct broker_request *r)
         return;
     }
     r->broker->tries_open -= r->wait_ms > 0;
-    if (call->result == STORE_DONE || call->result == STORE_UNKNOWN)
+    if (call->result == STORE_DONE || call->result == STORE_UNKNOWN || (call->result == STORE_RECOVERING && call->may_have_run))
         r->unsettled = true;
     if (call->result == STORE_UNKNOWN && call->queue)
         r->queued = true;
@@ -709,6 +725,11 @@ static void ended(struct broker_request *r)
     }
     if (b->draining) {
         answer(r, PAWL_E_DRAINING, NULL);
+        return;
+    }
+    if (call->result == STORE_DONE && call->ret_own) { /* another call with this lease id was granted: this one is told the same */
+        r->wait_ms = 0;
+        try_acquire(r);
         return;
     }
     if (call->result == STORE_DONE) {
@@ -780,6 +801,7 @@ static void fill_call(struct broker_request *r)
     call->token = r->token;
     call->prefix = r->prefix;
     call->prefix_len = r->prefix_len;
+    call->look_at = earlier(r->limit + LIST_LOOK_MIN, LIST_LOOK_MAX);
     call->on_lock = pass_lock;
     if (r->op == STORE_RENEW || r->op == STORE_RELEASE) {
         const struct lease *known = lease_table_find(b->leases, r->name, r->name_len, &r->lease_id, broker_now_us(b));
@@ -892,8 +914,10 @@ static void look_at_lines(struct broker *b, int64_t now)
         struct broker_request *r = request_of(wait_line_first(line));
 
         look_at(b, line, now + poll_us(b));
-        if (b->attached && r->state == PARKED)
+        if (b->attached && r->state == PARKED) {
+            r->sweep = true;
             list_add(&b->again, r);
+        }
     }
 }
 

@@ -41,6 +41,7 @@ struct broker_request {
     char owner[PAWL_OWNER_MAX + 1];
     int64_t ttl_ms, wait_ms;
     int64_t token; /* check */
+    bool own_lease_id; /* acquire: the caller chose the lease id, so it may ask again under it */
     size_t prefix_len;
     char prefix[PAWL_NAME_MAX + 1]; /* list, with store_call.cursor in `call` */
     int64_t limit;
@@ -69,6 +70,7 @@ struct broker_request {
     bool queued;   /* has, or may have, a place in the store's queue */
     bool unsettled; /* a grant may stand in the store that nobody was told of */
     bool place_is_shared; /* with another request of the same lease id */
+    bool sweep;    /* the next try looks for waiters of dead nodes too */
     bool listed;
 };
 

@@ -214,21 +214,22 @@ static int read_url(struct daemon *d, struct redis_url *url)
 }
 
 /* The window must be long enough for every node to come back in it. The default grows with the timeout; a value that was asked for does not. */
-static int window_ms(struct daemon *d, int64_t *ret_ms)
+static int64_t window_ms(const struct options *o)
 {
-    const struct options *o = d->options;
     int64_t least = redis_store_min_window_ms(o->store_timeout_ms);
 
-    *ret_ms = o->recovery_window_ms;
-    if (o->dev && !o->recovery_window_given)
-        *ret_ms = 0;
-    if (*ret_ms == 0 || *ret_ms >= least)
+    if (o->recovery_window_ms == 0 || o->recovery_window_given || o->recovery_window_ms >= least)
+        return o->recovery_window_ms;
+    return least;
+}
+
+int daemon_check(const struct options *o, char *problem, size_t cap)
+{
+    int64_t window = window_ms(o), least = redis_store_min_window_ms(o->store_timeout_ms);
+
+    if (window == 0 || window >= least)
         return 0;
-    if (!o->recovery_window_given) {
-        *ret_ms = least;
-        return 0;
-    }
-    snprintf(d->problem, d->problem_cap, "--recovery-window is too short for --store-timeout %" PRId64 "ms: at least %" PRId64 "ms (or 0 for none)",
+    snprintf(problem, cap, "--recovery-window is too short for --store-timeout %" PRId64 "ms: at least %" PRId64 "ms (or 0 for none)",
              o->store_timeout_ms, least);
     return -1;
 }
@@ -244,7 +245,8 @@ static int start_store(struct daemon *d)
     struct redis_store_config store_config = {.key_prefix = o->key_prefix, .timeout_ms = o->store_timeout_ms, .allow_eviction = o->allow_eviction};
     struct store_events events;
 
-    if (window_ms(d, &store_config.window_ms) != 0 || read_url(d, &store_config.url) != 0)
+    store_config.window_ms = window_ms(o);
+    if (read_url(d, &store_config.url) != 0)
         return -1;
     if (metrics_init(&d->metrics, route_names(), route_count + 1) != 0)
         return fail(d, "out of memory");
@@ -330,7 +332,8 @@ int daemon_run(const struct options *options, char *problem, size_t cap)
 
     (void)signal(SIGPIPE, SIG_IGN);
     raise_fd_limit(options);
-    if (start_events(&d) != 0 || start_store(&d) != 0 || start_front(&d) != 0) {
+    if (daemon_check(options, problem, cap) != 0 || start_events(&d) != 0 || start_store(&d) != 0 || start_front(&d) != 0) {
+        log_error("not_started", LOG_STR("problem", problem));
         stop(&d);
         return 1;
     }
@@ -339,6 +342,8 @@ int daemon_run(const struct options *options, char *problem, size_t cap)
         (void)fail(&d, "the event loop failed");
         d.exit_code = 1;
     }
+    if (d.exit_code != 0)
+        log_error("failed", LOG_STR("problem", problem));
     log_info("stopped", LOG_INT("exit_code", d.exit_code));
     stop(&d);
     return d.exit_code;

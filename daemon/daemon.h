@@ -6,8 +6,11 @@
 
 #include "daemon/options.h"
 
-/* Runs until a signal ends it, or until it can't start. Returns the exit code: 0 after SIGTERM or SIGINT and a drain, 1 with a sentence in
- * `problem` otherwise. A second signal ends the drain at once.
+/* Options that only make sense, or not, together with what the daemon is made of. Returns 0, or -1 with a sentence in `problem`. daemon_run asks too. */
+int daemon_check(const struct options *options, char *problem, size_t cap);
+
+/* Runs until a signal ends it, or until it can't start. Returns the exit code: 0 after SIGTERM or SIGINT and a drain, 1 otherwise, with a
+ * sentence in `problem` and in the log. A second signal ends the drain at once.
  *
  * Drain: nothing new is accepted, acquires and waiters are told `draining`; renew, release and the rest go on working on the connections that are open, until
  * this node has no live lease or no connection left, at most --drain-timeout. Then what is in progress is answered and pawld ends. */

@@ -48,10 +48,11 @@
 #include "daemon/stream.h"
 #include "proto/errors.h"
 
-#define TICK_MS           100
-#define LINGER_MS         2000
-#define AHEAD_MAX         ((size_t)64 * 1024)  /* bytes behind a busy request; beyond, reading stops */
-#define PARKED_AHEAD_MAX  ((size_t)16 * 1024)  /* bytes behind a parked one; beyond, the client is cut off, since unread bytes would hide its leaving */
+#define TICK_MS   100
+#define LINGER_MS 2000
+#define AHEAD_MAX ((size_t)64 * 1024) /* bytes behind a busy request; beyond, reading stops */
+#define PARKED_AHEAD_MAX                                                                                                                   \
+    ((size_t)16 * 1024) /* bytes behind a parked one; beyond, the client is cut off, since unread bytes would hide its leaving */
 #define OUTPUT_HIGH       ((size_t)256 * 1024) /* output beyond which no further request is taken */
 #define STEPS_PER_RUN     64                   /* requests and reads, before the others have their turn */
 #define TURNED_AWAY_MAX   64                   /* clients over the limit whose 429 is seen off properly at one time */
@@ -78,17 +79,17 @@ struct http_conn {
     struct http_input in;
     struct http_output output;
     enum conn_state state;
-    unsigned entered; /* frames of this connection's processing on the stack */
-    bool running;     /* one of them is run() */
-    bool unfed;       /* the reader has not seen all of the input */
-    bool readable;    /* there may be more to read */
-    bool hung_up;     /* the end of input is known to come: read until it is seen */
-    bool eof;         /* it was seen */
-    bool reset;       /* the connection failed */
+    unsigned entered;                   /* frames of this connection's processing on the stack */
+    bool running;                       /* one of them is run() */
+    bool unfed;                         /* the reader has not seen all of the input */
+    bool readable;                      /* there may be more to read */
+    bool hung_up;                       /* the end of input is known to come: read until it is seen */
+    bool eof;                           /* it was seen */
+    bool reset;                         /* the connection failed */
     bool keep_alive, is_1_0, head_only; /* of the request that is open */
-    bool unread;      /* closing with input that nobody has read */
-    bool turned_away; /* over the limit, not counted as a connection */
-    bool owes_gone;   /* died with its exchange open, and the service has not been told */
+    bool unread;                        /* closing with input that nobody has read */
+    bool turned_away;                   /* over the limit, not counted as a connection */
+    bool owes_gone;                     /* died with its exchange open, and the service has not been told */
     bool in_turn, is_stuck;
     char peer[PEER_LEN];
 };
@@ -105,7 +106,7 @@ struct http_conns {
     struct conn_list lists[STATE_COUNT];
     struct conn_list stuck, turn_list; /* output pending, by the time it last moved; something to do at the end of the turn */
     size_t turn_length;
-    size_t total, turned_away;         /* all that are not freed; those among them that were over the limit */
+    size_t total, turned_away; /* all that are not freed; those among them that were over the limit */
     int fd_ceiling;
     int64_t now_us; /* as of the last tick */
     struct http_date date;
@@ -215,7 +216,7 @@ static void init_stream(struct stream *s, int fd, const struct sockaddr *peer)
 
 static void begin_ticking(struct http_conns *set)
 {
-    static const struct timeval interval = {0, TICK_MS * 1000};
+    static const struct timeval interval = {0, TICK_MS * 1000L};
 
     if (!event_pending(set->tick, EV_TIMEOUT, NULL)) {
         read_time(set);
@@ -690,7 +691,8 @@ static void on_turn(evutil_socket_t fd, short what, void *arg)
 static void too_slow(struct http_conn *c)
 {
     c->set->counts.timeouts++;
-    refuse(c, PAWL_E_TIMEOUT, c->state == HEAD ? "the head of the request did not arrive in time" : "the body of the request did not arrive in time",
+    refuse(c, PAWL_E_TIMEOUT,
+           c->state == HEAD ? "the head of the request did not arrive in time" : "the body of the request did not arrive in time",
            c->reader.method == HTTP_HEAD);
 }
 
@@ -740,7 +742,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     expire(set, &set->lists[BODY], set->config.body_timeout_ms, too_slow);
     expire(set, &set->lists[LINGER], LINGER_MS, lingered);
     expire(set, &set->stuck, set->config.stuck_timeout_ms, stuck_too_long);
-    TAILQ_FOREACH (c, &set->lists[LINGER], link) {
+    for (c = TAILQ_FIRST(&set->lists[LINGER]); c != NULL; c = TAILQ_NEXT(c, link)) {
         if (http_output_has_receipts(&c->output)) {
             defer(c); /* no event tells that the last byte was acknowledged */
         }
@@ -784,7 +786,8 @@ void http_exchange_park(struct http_exchange *x)
 }
 
 /* Sends, and says what became of it. The exchange has ended when this returns; the connection may be dead. */
-static enum http_delivery send_reply(struct http_conn *c, const struct http_response *response, struct http_receipt *receipt, http_receipt_fn *fn, void *arg)
+static enum http_delivery send_reply(struct http_conn *c, const struct http_response *response, struct http_receipt *receipt,
+                                     http_receipt_fn *fn, void *arg)
 {
     bool closing = !c->keep_alive || c->set->draining || (c->eof && buffered(c) == 0);
     enum http_connection_field field = closing ? HTTP_CONNECTION_CLOSE : c->is_1_0 ? HTTP_CONNECTION_KEEP_ALIVE : HTTP_CONNECTION_NONE;
@@ -818,6 +821,9 @@ enum http_delivery http_reply(struct http_exchange *x, const struct http_respons
         return HTTP_LOST;
     }
     enter(c);
+    if (receipt != NULL && !c->running) {
+        c->eof |= stream_at_end(&c->stream); /* its leaving may wait behind what brought this reply in the same turn */
+    }
     if (receipt != NULL) {
         place = http_output_reserve(&c->output);
     }
@@ -862,8 +868,8 @@ static int fd_ceiling(void)
     return (int)(limit.rlim_cur - spare);
 }
 
-struct http_conns *http_conns_new(struct event_base *base, const struct http_front_config *config, const struct http_service *service, void (*emptied)(void *arg),
-                                  void *arg)
+struct http_conns *http_conns_new(struct event_base *base, const struct http_front_config *config, const struct http_service *service,
+                                  void (*emptied)(void *arg), void *arg)
 {
     struct http_conns *set = calloc(1, sizeof(*set));
 
@@ -968,7 +974,8 @@ void http_conns_drain(struct http_conns *set)
     while ((c = TAILQ_FIRST(&set->lists[IDLE])) != NULL) {
         enter(c);
         begin_close(c);
-        leave_to_service(c);
+        c->entered--;
+        defer(c); /* the service may have called: whatever died is freed at the end of the turn */
     }
     if (set->total == 0) {
         arm_turn(set);

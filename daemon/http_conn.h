@@ -15,8 +15,8 @@ struct sockaddr;
 struct http_conns;
 
 /* An empty set. `emptied` is called from the loop, once, when the set is draining and no connection is left; it may free the set. NULL without memory. */
-struct http_conns *http_conns_new(struct event_base *base, const struct http_front_config *config, const struct http_service *service, void (*emptied)(void *arg),
-                                  void *arg);
+struct http_conns *http_conns_new(struct event_base *base, const struct http_front_config *config, const struct http_service *service,
+                                  void (*emptied)(void *arg), void *arg);
 
 /* Closes every connection at once; open exchanges get gone(), waiting receipts are told. Takes NULL. Not from inside the service. */
 void http_conns_free(struct http_conns *set);

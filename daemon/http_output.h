@@ -25,9 +25,9 @@ struct http_receipt {
 struct http_output {
     char *at; /* pending bytes are at[start..end); NULL when there are none */
     size_t start, end, cap;
-    uint64_t written; /* bytes that the kernel took, ever */
+    uint64_t written;                   /* bytes that the kernel took, ever */
     struct http_receipt *first, **last; /* replies whose fate is open, in order */
-    struct http_receipt own; /* the first of them needs no allocation */
+    struct http_receipt own;            /* the first of them needs no allocation */
 };
 
 void http_output_init(struct http_output *o);

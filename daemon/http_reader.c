@@ -22,15 +22,31 @@
 
 #include "daemon/http_reader.h"
 
-#define METHOD_LEN_MAX      32
-#define CHUNK_DIGITS_MAX    15
-#define CHUNKED_BYTES_MAX   (8 * PAWL_BODY_MAX) /* a body of one-byte chunks fits; one that is all extensions doesn't */
-#define UNLIMITED           UINT32_MAX
+#define METHOD_LEN_MAX    32
+#define CHUNK_DIGITS_MAX  15
+#define CHUNKED_BYTES_MAX (8 * PAWL_BODY_MAX) /* a body of one-byte chunks fits; one that is all extensions doesn't */
+#define UNLIMITED         UINT32_MAX
 
 enum state {
-    METHOD, TARGET, VERSION, LINE_LF, FIELD_START, FIELD_NAME, FIELD_BLANK, FIELD_VALUE, FIELD_LF, HEAD_LF,
-    BODY, CHUNK_SIZE, CHUNK_EXTENSION, CHUNK_LF, CHUNK_DATA, CHUNK_DATA_CR, CHUNK_DATA_LF,
-    DONE, REFUSED
+    METHOD,
+    TARGET,
+    VERSION,
+    LINE_LF,
+    FIELD_START,
+    FIELD_NAME,
+    FIELD_BLANK,
+    FIELD_VALUE,
+    FIELD_LF,
+    HEAD_LF,
+    BODY,
+    CHUNK_SIZE,
+    CHUNK_EXTENSION,
+    CHUNK_LF,
+    CHUNK_DATA,
+    CHUNK_DATA_CR,
+    CHUNK_DATA_LF,
+    DONE,
+    REFUSED
 };
 
 /* ---- classes of bytes ---- */
@@ -43,11 +59,25 @@ enum { TOKEN = 1, VISIBLE = 2, TEXT = 4, HOST = 8 };
 #define E (VISIBLE | TEXT | HOST)
 
 static const uint8_t classes[256] = {
-    ['\t'] = TEXT, [' '] = TEXT,
-    ['!'] = H, ['"'] = D, ['#'] = D, ['$'] = H, ['%'] = H, ['&'] = H, ['\''] = H, ['('] = E, [')'] = E, ['*'] = H,
-    ['+'] = H, [','] = E, ['-'] = H, ['.'] = H, ['/'] = D, ['0' ... '9'] = H, [':'] = E, [';'] = E, ['<'] = D, ['='] = E,
-    ['>'] = D, ['?'] = D, ['@'] = D, ['A' ... 'Z'] = H, ['['] = E, ['\\'] = D, [']'] = E, ['^'] = T, ['_'] = H, ['`'] = T,
-    ['a' ... 'z'] = H, ['{'] = D, ['|'] = T, ['}'] = D, ['~'] = H, [0x80 ... 0xff] = TEXT,
+    ['\t'] = TEXT,     [' '] = TEXT,
+    ['!'] = H,         ['"'] = D,
+    ['#'] = D,         ['$'] = H,
+    ['%'] = H,         ['&'] = H,
+    ['\''] = H,        ['('] = E,
+    [')'] = E,         ['*'] = H,
+    ['+'] = H,         [','] = E,
+    ['-'] = H,         ['.'] = H,
+    ['/'] = D,         ['0' ... '9'] = H,
+    [':'] = E,         [';'] = E,
+    ['<'] = D,         ['='] = E,
+    ['>'] = D,         ['?'] = D,
+    ['@'] = D,         ['A' ... 'Z'] = H,
+    ['['] = E,         ['\\'] = D,
+    [']'] = E,         ['^'] = T,
+    ['_'] = H,         ['`'] = T,
+    ['a' ... 'z'] = H, ['{'] = D,
+    ['|'] = T,         ['}'] = D,
+    ['~'] = H,         [0x80 ... 0xff] = TEXT,
 };
 
 #undef T
@@ -144,7 +174,8 @@ static void read_target(struct http_reader *r, char *b, size_t end)
         r->matched = 0;
         r->state = VERSION;
     } else if (at < end) {
-        bad(r, b[at] == '#' ? "a request target has no fragment" : "the request target holds a byte that has to be percent-encoded, or no version follows it");
+        bad(r, b[at] == '#' ? "a request target has no fragment"
+                            : "the request target holds a byte that has to be percent-encoded, or no version follows it");
     }
 }
 
@@ -184,7 +215,9 @@ static void split_path(struct http_reader *r, const char *b, uint32_t at)
 static void split_absolute(struct http_reader *r, const char *b)
 {
     const char *target = b + r->target.at;
-    uint32_t skipped = r->target.len >= 7 && strncasecmp(target, "http://", 7) == 0 ? 7 : r->target.len >= 8 && strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+    uint32_t skipped = r->target.len >= 7 && strncasecmp(target, "http://", 7) == 0    ? 7
+                       : r->target.len >= 8 && strncasecmp(target, "https://", 8) == 0 ? 8
+                                                                                       : 0;
     uint32_t at = r->target.at + skipped, end = at, stop = r->target.at + r->target.len;
 
     while (end < stop && b[end] != '/' && b[end] != '?') {
@@ -325,7 +358,10 @@ static void take_expect(struct http_reader *r, const char *value, size_t len)
 }
 
 /* The fields that mean something to the reader or to the service. Each of them is refused in a trailer, where it comes too late to mean it. */
-#define FIELD(name, take) {name, sizeof(name) - 1, take}
+#define FIELD(name, take)                                                                                                                  \
+    {                                                                                                                                      \
+        name, sizeof(name) - 1, take                                                                                                       \
+    }
 static const struct {
     const char *name;
     size_t len;
@@ -385,7 +421,8 @@ static void read_field_name(struct http_reader *r, char *b, size_t end)
         return;
     }
     if (b[r->pos] != ':') {
-        bad(r, b[r->pos] == ' ' || b[r->pos] == '\t' ? "a blank stands before the colon of a header field" : "the name of a header field is not a token");
+        bad(r, b[r->pos] == ' ' || b[r->pos] == '\t' ? "a blank stands before the colon of a header field"
+                                                     : "the name of a header field is not a token");
         return;
     }
     r->name.len = r->pos - r->name.at;
@@ -634,7 +671,8 @@ static void (*const readers[])(struct http_reader *r, char *b, size_t end) = {
 static void refuse_size(struct http_reader *r)
 {
     if (r->in_trailers || !r->is_chunked || !r->in_body) {
-        refuse(r, PAWL_E_HEADERS_TOO_LARGE, r->in_trailers ? "the trailers are larger than 16384 bytes" : "the request head is larger than 16384 bytes");
+        refuse(r, PAWL_E_HEADERS_TOO_LARGE,
+               r->in_trailers ? "the trailers are larger than 16384 bytes" : "the request head is larger than 16384 bytes");
     } else {
         refuse(r, PAWL_E_TOO_LARGE, "the request body takes too many bytes to say little");
     }

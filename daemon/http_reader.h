@@ -28,24 +28,24 @@ struct http_span { /* bytes of the buffer, as offsets since it may move; at 0 me
 
 struct http_reader {
     /* for the caller to read */
-    enum pawl_error error;  /* HTTP_READER_REFUSED: why */
-    const char *problem;    /* HTTP_READER_REFUSED: the same as a static sentence */
+    enum pawl_error error; /* HTTP_READER_REFUSED: why */
+    const char *problem;   /* HTTP_READER_REFUSED: the same as a static sentence */
     enum http_method method;
-    bool keep_alive;        /* may another request follow? (COMPLETE) */
-    bool is_1_0;            /* HTTP/1.0 (COMPLETE) */
-    bool in_body;           /* MORE: the head is complete, the body is not */
-    bool wants_continue;    /* MORE: the body is wanted and within the limit, and the client waits for a word before it sends it */
-    uint32_t body_len;      /* bytes of the body so far */
+    bool keep_alive;     /* may another request follow? (COMPLETE) */
+    bool is_1_0;         /* HTTP/1.0 (COMPLETE) */
+    bool in_body;        /* MORE: the head is complete, the body is not */
+    bool wants_continue; /* MORE: the body is wanted and within the limit, and the client waits for a word before it sends it */
+    uint32_t body_len;   /* bytes of the body so far */
 
     /* the reader's own */
     uint8_t state, matched;
     bool in_trailers, has_body, is_chunked, has_length, path_is_empty;
     bool wants_close, wants_keep_alive, expects_continue, expects_other;
     uint16_t fields;
-    uint32_t pos;           /* bytes of the buffer that have been looked at */
-    uint32_t budget;        /* bytes that this section may still take */
+    uint32_t pos;    /* bytes of the buffer that have been looked at */
+    uint32_t budget; /* bytes that this section may still take */
     uint32_t body_at;
-    uint32_t length;        /* bytes that the body, or the current chunk, still needs */
+    uint32_t length; /* bytes that the body, or the current chunk, still needs */
     struct http_span target, path, query, host, authority, origin, authorization, name, value;
 };
 

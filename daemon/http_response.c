@@ -106,8 +106,8 @@ static char *interleave(struct http_response_bytes *out, const char *from, char 
     return at;
 }
 
-void http_response_lay(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date, enum http_connection_field connection,
-                       bool head_only)
+void http_response_lay(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date,
+                       enum http_connection_field connection, bool head_only)
 {
     static const char *const connection_lines[] = {"", "Connection: close\r\n", "Connection: keep-alive\r\n"};
     bool has_body = response->status != STATUS_NO_CONTENT;

@@ -31,8 +31,8 @@ struct http_response_bytes { /* the whole response as pieces; they point into `b
 };
 
 /* Lays `response` out in `out`; its body is left out (but counted in Content-Length) when `head_only`. Valid as long as the response's own bytes. */
-void http_response_lay(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date, enum http_connection_field connection,
-                       bool head_only);
+void http_response_lay(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date,
+                       enum http_connection_field connection, bool head_only);
 
 #define HTTP_ERROR_BLOCK 1024
 

@@ -125,14 +125,14 @@ static void turn_away_some(struct listener *l)
 
 static void pause_accepting(struct listeners *set)
 {
-    static const struct timeval delay = {0, PAUSE_MS * 1000};
+    static const struct timeval delay = {0, PAUSE_MS * 1000L};
     struct listener *l;
 
     if (set->paused || event_add(set->resume, &delay) != 0) {
         return;
     }
     set->paused = true;
-    TAILQ_FOREACH (l, &set->list, link) {
+    for (l = TAILQ_FIRST(&set->list); l != NULL; l = TAILQ_NEXT(l, link)) {
         (void)event_del(l->event);
     }
 }
@@ -146,7 +146,7 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
     (void)what;
     set->paused = false;
     take_reserve(set);
-    TAILQ_FOREACH (l, &set->list, link) {
+    for (l = TAILQ_FIRST(&set->list); l != NULL; l = TAILQ_NEXT(l, link)) {
         if (event_add(l->event, NULL) != 0) {
             pause_accepting(set); /* no memory now: try again then */
             return;
@@ -286,7 +286,7 @@ static void show_address(const struct sockaddr *address, char *out, size_t cap)
 static struct listener *open_tcp(struct listeners *set, const struct sockaddr *address, socklen_t len)
 {
     struct listener *l = listener_new(set, address->sa_family);
-    struct sockaddr_storage bound;
+    struct sockaddr_storage bound = {0};
     socklen_t bound_len = sizeof(bound);
 
     if (l == NULL) {
@@ -308,15 +308,23 @@ static struct listener *open_tcp(struct listeners *set, const struct sockaddr *a
 
 static in_port_t *port_of(struct sockaddr *address)
 {
-    return address->sa_family == AF_INET ? &((struct sockaddr_in *)(void *)address)->sin_port : &((struct sockaddr_in6 *)(void *)address)->sin6_port;
+    return address->sa_family == AF_INET ? &((struct sockaddr_in *)(void *)address)->sin_port
+                                         : &((struct sockaddr_in6 *)(void *)address)->sin6_port;
 }
 
 static in_port_t bound_port(const struct listener *l)
 {
-    struct sockaddr_storage bound;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+    } bound = {.in6 = {0}};
     socklen_t len = sizeof(bound);
 
-    return getsockname(l->fd, (struct sockaddr *)&bound, &len) == 0 ? *port_of((struct sockaddr *)&bound) : 0;
+    if (getsockname(l->fd, &bound.any, &len) != 0) {
+        return 0;
+    }
+    return bound.any.sa_family == AF_INET ? bound.in.sin_port : bound.in6.sin6_port;
 }
 
 static bool is_repeated(const struct addrinfo *first, const struct addrinfo *a)
@@ -418,7 +426,9 @@ static enum who_answers who_answers(const struct sockaddr_un *address)
     if (fd >= 0) {
         close(fd);
     }
-    return error == ECONNREFUSED ? NOBODY : error == ENOENT ? NOTHING_THERE : SOMEBODY; /* when in doubt (EACCES, a full queue) it is not ours to remove */
+    return error == ECONNREFUSED ? NOBODY
+           : error == ENOENT     ? NOTHING_THERE
+                                 : SOMEBODY; /* when in doubt (EACCES, a full queue) it is not ours to remove */
 }
 
 static int clear_path(const struct sockaddr_un *address, char *problem, size_t cap)
@@ -446,7 +456,8 @@ static int open_unix(struct listeners *set, const char *path, struct listener_li
     struct stat st;
 
     if (path[0] != '/' || strlen(path) >= sizeof(address.sun_path)) {
-        return fail(problem, cap, "unix:%s: the path of a unix socket starts with '/' and has at most %zu bytes", path, sizeof(address.sun_path) - 1);
+        return fail(problem, cap, "unix:%s: the path of a unix socket starts with '/' and has at most %zu bytes", path,
+                    sizeof(address.sun_path) - 1);
     }
     memcpy(address.sun_path, path, strlen(path));
     if (clear_path(&address, problem, cap) != 0) {
@@ -512,7 +523,7 @@ static int start_batch(struct listeners *set, struct listener_list *batch)
 {
     struct listener *l;
 
-    TAILQ_FOREACH (l, batch, link) {
+    for (l = TAILQ_FIRST(batch); l != NULL; l = TAILQ_NEXT(l, link)) {
         l->event = event_new(set->base, l->fd, EV_READ | EV_PERSIST, on_acceptable, l);
         if (l->event == NULL || (!set->paused && event_add(l->event, NULL) != 0)) {
             return -1;
@@ -543,7 +554,7 @@ const char *listeners_address(const struct listeners *set, size_t i)
 {
     struct listener *l;
 
-    TAILQ_FOREACH (l, &set->list, link) {
+    for (l = TAILQ_FIRST(&set->list); l != NULL; l = TAILQ_NEXT(l, link)) {
         if (i-- == 0) {
             return l->address;
         }
@@ -557,7 +568,7 @@ void listeners_close(struct listeners *set)
 
     set->paused = true; /* for good */
     (void)event_del(set->resume);
-    TAILQ_FOREACH (l, &set->list, link) {
+    for (l = TAILQ_FIRST(&set->list); l != NULL; l = TAILQ_NEXT(l, link)) {
         listener_close(l);
     }
     give_reserve(set);

@@ -24,12 +24,16 @@ static int act(const struct options *options, enum options_action action, char *
         printf("pawld %s\n", PACKAGE_VERSION);
         return 0;
     case OPTIONS_CHECK_CONFIG:
+        if (daemon_check(options, problem, cap) != 0)
+            break;
         options_dump(options, stdout);
         return 0;
     default:
         log_init(options->log_level, options->log_format);
         return daemon_run(options, problem, cap);
     }
+    fprintf(stderr, "pawld: %s\n", problem);
+    return 2;
 }
 
 int main(int argc, char **argv)
@@ -41,7 +45,7 @@ int main(int argc, char **argv)
 
     if (options_read(&options, argc, argv, environ, &action, problem, sizeof(problem)) == 0)
         code = act(&options, action, problem, sizeof(problem));
-    if (code != 0 && problem[0])
+    else
         fprintf(stderr, "pawld: %s\n", problem);
     options_close(&options);
     return code;

@@ -98,6 +98,8 @@ static int take(struct reading *r, const struct option_row *row, enum place plac
     int64_t number = 0;
     const char *problem = option_read(row, value, &number, why, sizeof(why));
 
+    if (problem && row->kind == OPTION_LIST) /* which of several, then; never a secret */
+        return fail(r, "%s: %.120s: %s", where, value, problem);
     if (problem)
         return fail(r, "%s: %s", where, problem);
     if (*set_by > place)
@@ -230,10 +232,29 @@ static int read_variable(struct reading *r, const char *entry)
     return unknown(r, PLACE_ENVIRONMENT, "", entry, (size_t)(equals - entry));
 }
 
+/* Variables of this prefix that are not ours to judge: what the clients read and export (a daemon may run under `pawl run`), the tests', and what
+ * Kubernetes sets in every container beside a Service called "pawl". */
+static bool is_others(const char *entry)
+{
+    static const char *const whole[] = {"PAWL_SERVER", "PAWL_LOCK", "PAWL_TOKEN", "PAWL_LEASE_ID", "PAWL_PORT"};
+    static const char *const heads[] = {"PAWL_PORT_", "PAWL_SERVICE_", "PAWL_TEST_"};
+    size_t len = strcspn(entry, "=");
+
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        if (strlen(whole[i]) == len && strncmp(entry, whole[i], len) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        if (strncmp(entry, heads[i], strlen(heads[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int read_environment(struct reading *r, char **environment)
 {
     for (; environment && *environment; environment++) {
-        if (strncmp(*environment, OPTION_PREFIX, strlen(OPTION_PREFIX)) == 0 && read_variable(r, *environment) < 0)
+        if (strncmp(*environment, OPTION_PREFIX, strlen(OPTION_PREFIX)) == 0 && !is_others(*environment) && read_variable(r, *environment) < 0)
             return -1;
     }
     return 0;

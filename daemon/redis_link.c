@@ -390,14 +390,14 @@ static const char *read_input(struct redis_link *link)
     for (;;) {
         ssize_t n = recv(link->fd, link->read_buffer, READ_SIZE, 0);
         if (n == 0)
-            return "the server closed the connection";
+            return "Redis closed the connection";
         if (n < 0) {
             if (errno == EINTR)
                 continue;
             return errno == EAGAIN || errno == EWOULDBLOCK ? NULL : strerror(errno);
         }
         if (redisReaderFeed(link->reader, link->read_buffer, (size_t)n) != REDIS_OK || !deliver_all(link))
-            return "the server does not speak the Redis protocol";
+            return "the server there does not speak the Redis protocol";
         if (link->state == LINK_STOPPED || link->drop_problem)
             return link->drop_problem;
         if ((size_t)n < READ_SIZE)
@@ -434,6 +434,15 @@ static void sign_in(struct redis_link *link)
     link->sign_in_left++;
 }
 
+static const char *connect_problem(struct redis_link *link, int error)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text), "Redis cannot be reached: %s", strerror(error));
+    set_problem(link, text);
+    return link->problem;
+}
+
 static void connected(struct redis_link *link)
 {
     int error = 0;
@@ -448,7 +457,7 @@ static void connected(struct redis_link *link)
             link_try(link);
             return;
         }
-        link_fail(link, strerror(error));
+        link_fail(link, connect_problem(link, error));
         return;
     }
     watch(link, EV_READ | EV_PERSIST);
@@ -496,7 +505,7 @@ static void link_try(struct redis_link *link)
             link_try(link);
             return;
         }
-        link_fail(link, strerror(error));
+        link_fail(link, connect_problem(link, error));
         return;
     }
     watch(link, EV_WRITE | EV_PERSIST);
@@ -610,7 +619,7 @@ static void on_step(evutil_socket_t fd, short events, void *arg)
         if (link->address)
             link_try(link);
         else
-            link_fail(link, link->problem[0] ? link->problem : "the name has no address");
+            link_fail(link, link->problem[0] ? link->problem : "Redis cannot be reached: its name has no address");
         return;
     }
     if (link->state != LINK_SIGNING_IN && link->state != LINK_OPEN)
@@ -658,13 +667,13 @@ static void on_timer(evutil_socket_t fd, short events, void *arg)
         attempt(link);
         return;
     case LINK_RESOLVING:
-        link_fail(link, "looking up the name took too long");
+        link_fail(link, "Redis cannot be reached: looking up its name took too long");
         return;
     case LINK_CONNECTING:
-        link_fail(link, "connecting took too long");
+        link_fail(link, "Redis cannot be reached: connecting took too long");
         return;
     case LINK_SIGNING_IN:
-        link_fail(link, "the server did not answer in time");
+        link_fail(link, "Redis did not answer in time");
         return;
     case LINK_OPEN:
         /* A daemon that was itself stopped finds its answers waiting: read before judging. */
@@ -672,7 +681,7 @@ static void on_timer(evutil_socket_t fd, short events, void *arg)
         if (link->state == LINK_STOPPED)
             return;
         if (!problem && overdue(link, now))
-            problem = "the server did not answer in time";
+            problem = "Redis did not answer in time";
         if (problem)
             link_fail(link, problem);
         return;

@@ -432,6 +432,7 @@ static enum store_result read_cancel(struct store_call *call, const redisReply *
     read_woken(call, reply, 3);
     call->ret_waiters = number_at(reply, 4);
     read_holder(&call->holder, reply, 5);
+    call->ret_own = number_at(reply, 9) != 0;
     return STORE_DONE;
 }
 
@@ -447,10 +448,15 @@ static void add_str(struct redis_store *s, const char *text)
     redis_link_arg_str(s->link, text);
 }
 
+static int queue_word(const struct store_call *call)
+{
+    return !call->queue ? 0 : call->comes_back ? 2 : 1;
+}
+
 /* What the plain case asks of Redis is made here, where it is cheap: one string for the end of the lock's value. */
 static void args_acquire(struct redis_store *s, struct store_call *call)
 {
-    char tail[96 + PAWL_OWNER_MAX], place[72];
+    char tail[96 + PAWL_OWNER_MAX], place[96];
     int len;
 
     call->ret_granted_ms = clock_now_us(s->clock) / 1000 + s->ahead_ms;
@@ -459,7 +465,7 @@ static void args_acquire(struct redis_store *s, struct store_call *call)
     add_str(s, call->lease_id.text);
     add_int(s, call->ttl_ms);
     redis_link_arg(s->link, tail, (size_t)len);
-    len = snprintf(place, sizeof(place), "%d %" PRId64 " %" PRId64, call->queue, call->ticket, call->max_waiters);
+    len = snprintf(place, sizeof(place), "%d %" PRId64 " %" PRId64 " %" PRId64, queue_word(call), call->ticket, call->max_waiters, call->sweep_from);
     redis_link_arg(s->link, place, (size_t)len);
 }
 
@@ -506,6 +512,7 @@ static void args_list(struct redis_store *s, struct store_call *call)
 
     add_str(s, call->cursor);
     redis_link_arg(s->link, pattern, (size_t)len);
+    add_int(s, call->look_at);
 }
 
 static void args_cancel(struct redis_store *s, struct store_call *call)
@@ -513,7 +520,7 @@ static void args_cancel(struct redis_store *s, struct store_call *call)
     add_str(s, call->lease_id.text);
     add_str(s, s->node);
     add_int(s, (int64_t)call->confirm);
-    add_str(s, call->queue ? "1" : "0");
+    add_int(s, queue_word(call));
 }
 
 static const struct call_row {
@@ -530,7 +537,7 @@ static const struct call_row {
     [STORE_CHECK] = {SCRIPT_CHECK, 1, true, true, args_check, read_check},
     [STORE_BREAK] = {SCRIPT_BREAK, 1, true, false, args_break, read_break},
     [STORE_INSPECT] = {SCRIPT_INSPECT, 1, true, true, args_inspect, read_inspect},
-    [STORE_LIST] = {SCRIPT_LIST, 2, false, true, args_list, read_list},
+    [STORE_LIST] = {SCRIPT_LIST, 3, false, true, args_list, read_list},
     [STORE_CANCEL] = {SCRIPT_CANCEL, 4, true, true, args_cancel, read_cancel},
 };
 

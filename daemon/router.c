@@ -128,7 +128,7 @@ static bool read_name(struct api_call *call, struct http_slice raw, char *name, 
     int len = percent_decode(raw.at, raw.len, name, cap);
 
     if (len < 0)
-        problem = raw.len > cap ? "longer than 255 bytes, or badly percent-encoded" : "badly percent-encoded";
+        problem = raw.len >= cap ? "longer than 255 bytes, or badly percent-encoded" : "badly percent-encoded";
     else
         problem = lock_name_problem(name, (size_t)len);
     if (problem) {

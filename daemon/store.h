@@ -68,8 +68,11 @@ struct store_call {
     int64_t deadline_us; /* the store calls `done` by then (on its clock), whatever happens */
     uint64_t confirm;    /* acquire, renew: this call's own number, unique in the node; cancel: the number to undo, 0 none */
     bool queue;          /* acquire: take a place when it is not free; cancel: give the place up */
+    bool comes_back;     /* acquire: this lease id may have had a place before; cancel: it may want it back, within seconds */
     int64_t ticket;      /* acquire: the place held before, 0 none */
     int64_t max_waiters; /* acquire: the most this lock's queue may hold */
+    int64_t sweep_from;  /* acquire: also look for waiters of dead nodes, a few hundred from this place on (1 = the first); 0 no */
+    int64_t look_at;     /* list: about how many keys to look at */
     const char *prefix;  /* list */
     size_t prefix_len;
     char cursor[PAWL_CURSOR_MAX + 1]; /* list: in and out; "0" starts and ends */
@@ -88,6 +91,7 @@ struct store_call {
     int64_t ret_waiters;   /* acquire that did not get it, inspect, cancel */
     int64_t ret_position;  /* inspect with a lease id: 1 = first, 0 = not waiting */
     bool ret_undone;       /* cancel: a grant was taken back */
+    bool ret_own;          /* cancel: this lease id holds the lock, by another call */
     bool ret_recovering;   /* inspect, list */
     struct lease_id ret_woken; /* release, break, cancel: the waiter of this node whose turn it is, "" none */
     struct store_holder holder; /* acquire: HELD; break, inspect, cancel; renew, acquire: the lease's owner */

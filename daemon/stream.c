@@ -38,6 +38,13 @@ static bool plain_has_news(struct stream *s)
     return recv(s->fd, &byte, 1, MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
+static bool plain_at_end(struct stream *s)
+{
+    char byte;
+
+    return recv(s->fd, &byte, 1, MSG_PEEK) == 0;
+}
+
 static enum stream_reach tcp_reach(struct stream *s)
 {
     int error = 0, queued = 0;
@@ -74,8 +81,8 @@ static void plain_close(struct stream *s, bool abort)
     s->fd = -1;
 }
 
-static const struct stream_ops tcp_ops = {plain_read, plain_write, plain_has_news, tcp_reach, plain_end, plain_close};
-static const struct stream_ops unix_ops = {plain_read, plain_write, plain_has_news, unix_reach, plain_end, plain_close};
+static const struct stream_ops tcp_ops = {plain_read, plain_write, plain_has_news, plain_at_end, tcp_reach, plain_end, plain_close};
+static const struct stream_ops unix_ops = {plain_read, plain_write, plain_has_news, plain_at_end, unix_reach, plain_end, plain_close};
 
 void stream_init_tcp(struct stream *s, int fd)
 {

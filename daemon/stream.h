@@ -1,4 +1,4 @@
-/* A connected byte stream: read, write, end, close, and the two questions that only the transport can answer.
+/* A connected byte stream: read, write, end, close, and the questions that only the transport can answer.
  *
  * What this is: the seam under http_conn, so that a stream which encrypts can join without a change above it. What it is not: it buffers nothing,
  * waits for nothing and knows no events; the descriptor is non-blocking and `fd` is there to be watched. Embedded in its owner, allocates nothing.
@@ -26,6 +26,8 @@ struct stream_ops {
     ssize_t (*write)(struct stream *s, const struct iovec *parts, int count);
     /* Would read say anything but EAGAIN? Takes nothing. */
     bool (*has_news)(struct stream *s);
+    /* Has the other side ended its sending, with nothing left to read? Takes nothing. */
+    bool (*at_end)(struct stream *s);
     /* How far the bytes written have come. After STREAM_BROKEN the stream is only good for closing. */
     enum stream_reach (*reach)(struct stream *s);
     /* Ends our sending; reading goes on. Failure shows in the next call. */
@@ -56,6 +58,11 @@ static inline ssize_t stream_write(struct stream *s, const struct iovec *parts, 
 static inline bool stream_has_news(struct stream *s)
 {
     return s->ops->has_news(s);
+}
+
+static inline bool stream_at_end(struct stream *s)
+{
+    return s->ops->at_end(s);
 }
 
 static inline enum stream_reach stream_reach(struct stream *s)

@@ -2,29 +2,32 @@
 #include "config.h"
 #endif
 
-#include "daemon/wait_queue.h"
-
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/name_hash.h"
 
+/* Adding without memory leaves the element out; its handle tells (uthash clears it). */
 #define HASH_NONFATAL_OOM 1
-#define uthash_nonfatal_oom(element) ((element)->added = false)
-#include <uthash.h>
+
+#include "daemon/wait_queue.h"
+
+#define KEY_LEN (sizeof(struct wait_line *) + PAWL_LEASE_ID_LEN)
+_Static_assert(offsetof(struct waiter, id) == offsetof(struct waiter, line) + sizeof(struct wait_line *), "the key has a gap");
 
 struct wait_line {
     struct waiter *first, *last;
     struct heap_node look;
     UT_hash_handle hh;
-    bool added;
+    struct wait_queue *queue;
     size_t name_len;
     char name[];
 };
 
 struct wait_queue {
     struct wait_line *by_name;
+    struct waiter *by_key; /* the first of each lease id in a line; its twins stand behind it */
     struct heap look;
     size_t count;
 };
@@ -49,6 +52,7 @@ void wait_queue_free(struct wait_queue *queue)
         return;
     HASH_ITER (hh, queue->by_name, line, next)
         remove_line(queue, line);
+    HASH_CLEAR(by_key, queue->by_key);
     heap_close(&queue->look);
     free(queue);
 }
@@ -70,9 +74,9 @@ static struct wait_line *make_line(struct wait_queue *queue, const char *name, s
     memset(line, 0, sizeof(*line));
     memcpy(line->name, name, name_len);
     line->name_len = name_len;
-    line->added = true;
+    line->queue = queue;
     HASH_ADD_KEYPTR(hh, queue->by_name, line->name, name_len, line);
-    if (!line->added) {
+    if (!line->hh.tbl) {
         free(line);
         return NULL;
     }
@@ -86,13 +90,13 @@ static bool before(const struct waiter *a, const struct waiter *b)
     return b->ticket == 0 || a->ticket < b->ticket;
 }
 
-/* Tickets rise: the place is nearly always the end. */
-static void link_in(struct wait_line *line, struct waiter *waiter)
+static bool are_twins(const struct waiter *a, const struct waiter *b)
 {
-    struct waiter *at = line->last;
+    return a && b && memcmp(a->id.text, b->id.text, PAWL_LEASE_ID_LEN) == 0;
+}
 
-    while (at && before(waiter, at))
-        at = at->earlier;
+static void link_behind(struct wait_line *line, struct waiter *waiter, struct waiter *at)
+{
     waiter->earlier = at;
     waiter->later = at ? at->later : line->first;
     if (waiter->later)
@@ -103,6 +107,16 @@ static void link_in(struct wait_line *line, struct waiter *waiter)
         at->later = waiter;
     else
         line->first = waiter;
+}
+
+/* Tickets rise: the place is nearly always the end. */
+static void link_in(struct wait_line *line, struct waiter *waiter)
+{
+    struct waiter *at = line->last;
+
+    while (at && before(waiter, at))
+        at = at->earlier;
+    link_behind(line, waiter, at);
 }
 
 static void link_out(struct wait_line *line, struct waiter *waiter)
@@ -118,18 +132,62 @@ static void link_out(struct wait_line *line, struct waiter *waiter)
     waiter->earlier = waiter->later = NULL;
 }
 
+struct waiter *wait_line_find(const struct wait_line *line, const struct lease_id *id, const struct waiter *after)
+{
+    struct waiter key, *found = NULL;
+
+    if (after)
+        return are_twins(after, after->later) ? after->later : NULL;
+    key.line = (struct wait_line *)line;
+    key.id = *id;
+    HASH_FIND(by_key, line->queue->by_key, &key, KEY_LEN, found);
+    return found;
+}
+
+static bool index_waiter(struct wait_queue *queue, struct waiter *waiter)
+{
+    HASH_ADD_KEYPTR(by_key, queue->by_key, waiter, KEY_LEN, waiter);
+    return waiter->by_key.tbl != NULL;
+}
+
 int wait_queue_add(struct wait_queue *queue, struct waiter *waiter, const char *name, size_t name_len)
 {
     struct wait_line *line = wait_queue_line(queue, name, name_len);
+    struct waiter *twin = line ? wait_line_find(line, &waiter->id, NULL) : NULL;
 
     if (!line)
         line = make_line(queue, name, name_len);
     if (!line)
         return -1;
     waiter->line = line;
-    link_in(line, waiter);
+    if (twin) {
+        while (wait_line_find(line, &waiter->id, twin))
+            twin = twin->later;
+        waiter->ticket = twin->ticket;
+        link_behind(line, waiter, twin);
+    } else if (index_waiter(queue, waiter)) {
+        link_in(line, waiter);
+    } else {
+        waiter->line = NULL;
+        if (!line->first)
+            remove_line(queue, line);
+        return -1;
+    }
     queue->count++;
     return 0;
+}
+
+/* Where the index pointed to this waiter it must point to its twin. Without memory for that the twin is found no more by its id: it still has its
+ * place, and the looks at its line. */
+static void unindex_waiter(struct wait_queue *queue, struct waiter *waiter)
+{
+    struct waiter *twin = wait_line_find(waiter->line, &waiter->id, waiter);
+
+    if (wait_line_find(waiter->line, &waiter->id, NULL) != waiter)
+        return;
+    HASH_DELETE(by_key, queue->by_key, waiter);
+    if (twin)
+        (void)index_waiter(queue, twin);
 }
 
 void wait_queue_remove(struct wait_queue *queue, struct waiter *waiter)
@@ -138,6 +196,7 @@ void wait_queue_remove(struct wait_queue *queue, struct waiter *waiter)
 
     if (!line)
         return;
+    unindex_waiter(queue, waiter);
     link_out(line, waiter);
     waiter->line = NULL;
     queue->count--;
@@ -147,26 +206,28 @@ void wait_queue_remove(struct wait_queue *queue, struct waiter *waiter)
 
 void wait_queue_set_ticket(struct waiter *waiter, int64_t ticket)
 {
+    struct waiter *first = waiter->line ? wait_line_find(waiter->line, &waiter->id, NULL) : NULL, *last = first, *twin;
+
     if (waiter->ticket == ticket)
         return;
-    waiter->ticket = ticket;
-    if (waiter->line) {
-        link_out(waiter->line, waiter);
-        link_in(waiter->line, waiter);
+    if (!first) {
+        waiter->ticket = ticket;
+        return;
+    }
+    while ((twin = wait_line_find(waiter->line, &waiter->id, last)) != NULL)
+        last = twin;
+    for (bool more = true; more; first = twin) { /* all twins move, and keep their order; the first may come to stand behind the last */
+        more = first != last;
+        twin = first->later;
+        first->ticket = ticket;
+        link_out(waiter->line, first);
+        link_in(waiter->line, first);
     }
 }
 
 struct waiter *wait_line_first(const struct wait_line *line)
 {
     return line->first;
-}
-
-struct waiter *wait_line_find(const struct wait_line *line, const struct lease_id *id, const struct waiter *after)
-{
-    for (struct waiter *waiter = after ? after->later : line->first; waiter; waiter = waiter->later)
-        if (strcmp(waiter->id.text, id->text) == 0)
-            return waiter;
-    return NULL;
 }
 
 int wait_line_look_at(struct wait_queue *queue, struct wait_line *line, int64_t at_us)

@@ -27,7 +27,7 @@
     X(NOT_IMPLEMENTED,        501, "not_implemented",        "this server does not know that method") \
     X(STORE_UNAVAILABLE,      503, "store_unavailable",      "the store cannot be used now") \
     X(NOT_REPLICATED,         503, "not_replicated",         "too few replicas confirmed the write") \
-    X(RECOVERING,             503, "recovering",             "leases are being put back after a loss; nothing is granted yet") \
+    X(RECOVERING,             503, "recovering",             "a new life of the data began: nothing is granted until its recovery window ends") \
     X(DRAINING,               503, "draining",               "this node is shutting down") \
     X(VERSION_NOT_SUPPORTED,  505, "version_not_supported",  "only HTTP/1.0 and HTTP/1.1 are spoken")
 

@@ -204,9 +204,11 @@ static void fill_member(struct json_member *member, const char *key, const json_
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         member->tag = JSON_TAG_OBJECT;
+        member->inside = value;
         break;
     case JSON_ARRAY:
         member->tag = JSON_TAG_ARRAY;
+        member->inside = value;
         break;
     case JSON_STRING:
         member->tag = JSON_TAG_STRING;
@@ -230,14 +232,43 @@ static void fill_member(struct json_member *member, const char *key, const json_
     }
 }
 
+static int walk_object(const json_t *object, int (*visit)(void *arg, const struct json_member *member), void *arg)
+{
+    /* jansson's iterators take what they don't change without const */
+    json_t *it = (json_t *)(uintptr_t)object;
+    struct json_member member;
+    int stopped = 0;
+
+    for (void *i = json_object_iter(it); i && !stopped; i = json_object_iter_next(it, i)) {
+        fill_member(&member, json_object_iter_key(i), json_object_iter_value(i));
+        stopped = visit(arg, &member) != 0;
+    }
+    return stopped;
+}
+
+int json_inside(const struct json_member *outer, int (*visit)(void *arg, const struct json_member *member), void *arg)
+{
+    struct json_member member;
+    int stopped = 0;
+
+    if (outer->tag == JSON_TAG_OBJECT)
+        return walk_object(outer->inside, visit, arg);
+    if (outer->tag != JSON_TAG_ARRAY)
+        return 0;
+    for (size_t i = 0; i < json_array_size(outer->inside) && !stopped; i++) {
+        fill_member(&member, "", json_array_get(outer->inside, i));
+        stopped = visit(arg, &member) != 0;
+    }
+    return stopped;
+}
+
 int json_members(const char *body, size_t len, int (*visit)(void *arg, const struct json_member *member), void *arg,
                  struct json_fault *ret_fault)
 {
-    struct json_member member;
     json_error_t error;
     json_t *root;
     size_t first = 0;
-    int stopped = 0;
+    int stopped;
 
     while (first < len && is_blank(body[first]))
         first++;
@@ -253,10 +284,7 @@ int json_members(const char *body, size_t len, int (*visit)(void *arg, const str
         explain(body, len, &error, ret_fault);
         return -1;
     }
-    for (void *i = json_object_iter(root); i && !stopped; i = json_object_iter_next(root, i)) {
-        fill_member(&member, json_object_iter_key(i), json_object_iter_value(i));
-        stopped = visit(arg, &member) != 0;
-    }
+    stopped = walk_object(root, visit, arg);
     json_decref(root);
     return stopped;
 }

@@ -1,7 +1,7 @@
 /* A JSON object, member by member: the only door to the JSON library.
  *
  * What this is: bytes in, each member of the outermost object handed out as a tagged value. What it is not: it knows no parameter
- * names and judges no values. What stands inside a nested object or array is checked for its form and not handed out.
+ * names and judges no values. What stands inside a nested object or array is checked for its form; json_inside() hands it out to who asks.
  */
 #ifndef PAWL_JSON_H
 #define PAWL_JSON_H
@@ -21,6 +21,7 @@ struct json_member {
     int64_t integer;  /* of an INTEGER; 0 otherwise */
     const char *text; /* of a STRING, decoded: valid UTF-8 without NUL bytes; NULL otherwise */
     size_t text_len;
+    const void *inside; /* of an OBJECT or ARRAY, for json_inside(); NULL otherwise */
 };
 
 struct json_fault {
@@ -38,5 +39,9 @@ struct json_fault {
  * fit (integers in 64 bits, reals in a double), and more depth than JSON_DEPTH_MAX. */
 int json_members(const char *body, size_t len, int (*visit)(void *arg, const struct json_member *member), void *arg,
                  struct json_fault *ret_fault);
+
+/* To be called from within visit: the same walk through a member that is an OBJECT, or through the elements of an ARRAY, whose key is ""
+ * then. Anything else has nothing inside. Returns 0 after the last one, or 1 when visit ended the walk. */
+int json_inside(const struct json_member *outer, int (*visit)(void *arg, const struct json_member *member), void *arg);
 
 #endif

@@ -171,6 +171,8 @@ static const char *read_cursor(struct params *p, enum param param, const struct 
     size_t len;
 
     (void)param;
+    if (v->tag == JSON_TAG_STRING && v->len == 0)
+        return NULL; /* what the last page says: from the start again */
     if (v->tag != JSON_TAG_STRING || v->len > PAWL_CURSOR_MAX || read_digits(v->text, v->len, &n) || (v->len > 1 && v->text[0] == '0'))
         return "must be a cursor from an earlier reply";
     keep_text(p->cursor, &len, v);
@@ -298,13 +300,20 @@ static int take(struct reading *r, const char *key, size_t key_len, const struct
     if (problem)
         return problem_at(r->problem, key, key_len, problem);
     r->p->seen |= bit;
+    if (r->query)
+        r->p->in_query |= bit;
     return 0;
+}
+
+const char *param_name(const struct params *p, enum param param)
+{
+    return p->in_query & (1u << param) ? rows[param].query : rows[param].json;
 }
 
 void params_init(struct params *p)
 {
     /* Field by field: there is a kilobyte of text behind them that nobody reads beyond its NUL, and this runs for every request. */
-    p->seen = 0;
+    p->seen = p->in_query = 0;
     p->ttl_ms = p->wait_ms = p->token = 0;
     p->limit = PAWL_LIST_LIMIT_DEFAULT;
     p->lease_id.text[0] = '\0';

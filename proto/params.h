@@ -36,6 +36,7 @@ enum param {
 
 struct params {
     unsigned seen; /* PARAM_BIT of each that was given; the others keep what params_init gave them */
+    unsigned in_query; /* those of them that came in the query */
     int64_t ttl_ms; /* bounds of ttl and wait are the daemon's options, checked by the caller; here only >= 0 */
     int64_t wait_ms;
     int64_t token; /* 1 .. PAWL_TOKEN_MAX */
@@ -54,6 +55,9 @@ struct param_problem {
 };
 
 void params_init(struct params *p);
+
+/* As the caller spelled it ("ttl" in a query, "ttl_ms" in JSON), for messages about a value that was read but does not do. */
+const char *param_name(const struct params *p, enum param param);
 
 /* Both add to what is in *p (a parameter given in both query and body is a duplicate). `allowed` is a set of PARAM_BITs: another known
  * parameter is a problem as an unknown one is. Return 0, or -1 with *ret_problem set; *p may be partly filled then, but lease_id is set if

@@ -1,8 +1,8 @@
 -- Takes the lock, or takes a place in its queue.
 --
 -- KEYS  as common, 1 to 6
--- ARGV  4 lease id  5 ttl ms  6 "node confirm granted_ms owner"  7 "queue ticket most": queue 1 = take a place when it is not free; the ticket
---       of an earlier place (0 none); the most waiters this lock may have
+-- ARGV  4 lease id  5 ttl ms  6 "node confirm granted_ms owner"  7 "queue ticket most sweep": queue 1 = take a place when it is not free, 2 = and this lease id may have had one before; the
+--       ticket of an earlier place (0 none); the most waiters this lock may have; from which place on to look for dead waiters (0 no)
 -- Answer
 --   {'granted', token}                                   token is new and the greatest ever; ttl, time and owner as asked
 --   {'granted', fence, token, ttl, granted_ms, owner}    the same, where they are others
@@ -33,11 +33,11 @@ end
 -- include library.lua
 local id, ttl, tail = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local own, confirm = string.match(tail, '^(%x+) (%d+) ')
-local wait, place, most = string.match(ARGV[7], '^(%d) (%d+) (%d+)$')
+local wait, place, most, sweep_from = string.match(ARGV[7], '^(%d) (%d+) (%d+) (%d+)$')
 
 -- Returns the ticket; 0: none wanted; nil: the queue is full.
 local function enqueue()
-    if wait ~= '1' then
+    if wait == '0' then
         return 0
     end
     local ticket = redis.call('ZSCORE', KEYS[6], id)
@@ -46,6 +46,9 @@ local function enqueue()
             return nil
         end
         ticket = place
+        if ticket == '0' and wait == '2' then
+            ticket = redis.call('GET', left_key(id)) or place
+        end
         if ticket == '0' then
             fence = redis.call('INCR', KEYS[2])
             ticket = text(fence)
@@ -53,9 +56,14 @@ local function enqueue()
         redis.call('ZADD', KEYS[6], ticket, id)
     end
     redis.call('HSET', waiters, id, own .. ' ' .. life)
+    redis.call('PEXPIRE', KEYS[6], QUEUE_MS)
+    redis.call('PEXPIRE', waiters, QUEUE_MS)
     return tonumber(ticket)
 end
 
+if sweep_from ~= '0' and not window then
+    sweep(tonumber(sweep_from))
+end
 if window then
     local ticket = enqueue()
     return ticket and {'recovering', fence, ticket} or {'full', fence}

@@ -4,6 +4,8 @@
 --   A lock is one string: "lease_id token node confirm granted_ms owner", with a PX, written by one SET: it is never without an end.
 --   A tombstone "released token" stands for a lease that was given up while the recovery window was open; it is no holder.
 --   queue is a sorted set lease_id -> ticket (from the fence), waiters a hash lease_id -> "node life"; both hold the same lease ids.
+--   left:LEASE_ID is the ticket of a waiter whose client went away and may come back with the same lease id; it ends by itself.
+--   queue and waiters are kept up by the looks of their waiters' nodes, and end by themselves when every such node is gone.
 --   The life of a waiter's entry is the base of the incarnation: 4th word of it.
 --   Numbers become text by %.0f only: Lua's own way loses digits from 1e14 on.
 fence = tonumber(fence)
@@ -11,6 +13,8 @@ local name = string.sub(KEYS[5] or '', #KEYS[2] + 1) -- "...fence" is as long as
 local head = string.sub(KEYS[2], 1, -6)
 local waiters = head .. 'waiters:' .. name
 local life = string.match(ARGV[1], '^%S+ %S+ %S+ (%d+)')
+
+local QUEUE_MS, COME_BACK_MS = 15000, 10000
 
 local function text(n)
     return string.format('%.0f', n)
@@ -62,6 +66,10 @@ local function leave_queue(id)
     redis.call('HDEL', waiters, id)
 end
 
+local function left_key(id)
+    return head .. 'left:' .. id
+end
+
 -- The waiter whose turn it is, and its node. Drops heads of dead nodes and of other lives on the way, at most 64 in one run ('more').
 local function first_waiter()
     for _ = 1, 64 do
@@ -76,6 +84,21 @@ local function first_waiter()
         leave_queue(id)
     end
     return 'more'
+end
+
+-- Drops waiters of dead nodes and other lives among 256 places from this one on.
+local function sweep(from)
+    local ids = redis.call('ZRANGE', KEYS[6], from - 1, from + 254)
+    local alive = {}
+    for _, id in ipairs(ids) do
+        local node, born = string.match(redis.call('HGET', waiters, id) or '', '^(%x+) (%d+)$')
+        if node and alive[node] == nil then
+            alive[node] = redis.call('EXISTS', node_key(node)) == 1
+        end
+        if not node or not alive[node] or born ~= life then
+            leave_queue(id)
+        end
+    end
 end
 
 -- Pokes the first waiter. When its node does not listen (dead, or reconnecting), pokes the next ones too, so that somebody looks again

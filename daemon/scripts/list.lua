@@ -1,13 +1,13 @@
--- One step through the held locks: looks at about 1,000 keys.
+-- One step through the held locks.
 --
--- KEYS  as common, 1 to 4      ARGV  4 cursor  5 pattern of the lock keys (glob)
+-- KEYS  as common, 1 to 4      ARGV  4 cursor  5 pattern of the lock keys (glob)  6 about how many keys to look at
 -- Answer  {'page', fence, cursor, recovering, then for each lock: name, token, left, held_ms, owner, waiters}
 -- cursor is '0' at the end. Redis hands keys out in groups: an answer may hold a few more than asked for, and a lock that was there all
 -- along is in it exactly once unless the table was resized meanwhile.
 
 -- include common.lua
 -- include library.lua
-local step = redis.call('SCAN', ARGV[4], 'MATCH', ARGV[5], 'COUNT', 1000)
+local step = redis.call('SCAN', ARGV[4], 'MATCH', ARGV[5], 'COUNT', ARGV[6])
 local page = {'page', fence, step[1], window and 1 or 0}
 local now = now_ms()
 for _, key in ipairs(step[2]) do

@@ -264,14 +264,16 @@ static void handle_counts(struct probe *p, struct http_exchange *x, const struct
     struct http_response response = {.status = 200, .body = text};
 
     (void)request;
-    response.body_len = (size_t)snprintf(
-        text, sizeof(text),
-        "{\"accepted\": %llu, \"refused\": %llu, \"requests\": %llu, \"bad_requests\": %llu, \"timeouts\": %llu, \"accept_errors\": %llu, \"connections\": %zu, "
-        "\"parked\": %zu, \"gone\": %llu, \"delivered\": %llu, \"lost\": %llu, \"pending\": %llu, \"later_delivered\": %llu, \"later_lost\": %llu}\n",
-        (unsigned long long)c.accepted, (unsigned long long)c.refused, (unsigned long long)c.requests, (unsigned long long)c.bad_requests,
-        (unsigned long long)c.timeouts, (unsigned long long)c.accept_errors, c.connections, c.parked, (unsigned long long)p->gone,
-        (unsigned long long)p->delivered, (unsigned long long)p->lost, (unsigned long long)p->pending, (unsigned long long)p->later_delivered,
-        (unsigned long long)p->later_lost);
+    response.body_len = (size_t)snprintf(text, sizeof(text),
+                                         "{\"accepted\": %llu, \"refused\": %llu, \"requests\": %llu, \"bad_requests\": %llu, "
+                                         "\"timeouts\": %llu, \"accept_errors\": %llu, \"connections\": %zu, "
+                                         "\"parked\": %zu, \"gone\": %llu, \"delivered\": %llu, \"lost\": %llu, \"pending\": %llu, "
+                                         "\"later_delivered\": %llu, \"later_lost\": %llu}\n",
+                                         (unsigned long long)c.accepted, (unsigned long long)c.refused, (unsigned long long)c.requests,
+                                         (unsigned long long)c.bad_requests, (unsigned long long)c.timeouts,
+                                         (unsigned long long)c.accept_errors, c.connections, c.parked, (unsigned long long)p->gone,
+                                         (unsigned long long)p->delivered, (unsigned long long)p->lost, (unsigned long long)p->pending,
+                                         (unsigned long long)p->later_delivered, (unsigned long long)p->later_lost);
     http_reply(x, &response, NULL, NULL);
 }
 
@@ -343,9 +345,10 @@ static void handle(void *ctx, struct http_exchange *x, const struct http_request
         const char *path;
         void (*handle)(struct probe *p, struct http_exchange *x, const struct http_request *request);
     } rows[] = {
-        {"/echo", handle_echo},     {"/late", handle_late},   {"/park", handle_park},   {"/park-late", handle_park_late}, {"/wake", handle_wake},
-        {"/big", handle_big},       {"/error", handle_error}, {"/counts", handle_counts}, {"/hold", handle_hold},         {"/unhold", handle_unhold},
-        {"/drain", handle_drain},   {"/stop", handle_stop},   {"*", handle_options},
+        {"/echo", handle_echo}, {"/late", handle_late},     {"/park", handle_park},   {"/park-late", handle_park_late},
+        {"/wake", handle_wake}, {"/big", handle_big},       {"/error", handle_error}, {"/counts", handle_counts},
+        {"/hold", handle_hold}, {"/unhold", handle_unhold}, {"/drain", handle_drain}, {"/stop", handle_stop},
+        {"*", handle_options},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

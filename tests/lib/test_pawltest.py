@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from pawltest.fixtures import *  # noqa: F401,F403
 from pawltest.http import Conn, parse_metrics, request_bytes
 from pawltest.redis import RedisServer, RespConn, RespError
 from pawltest.wait import always, until

@@ -17,6 +17,10 @@
 #define RETRY_US    250000
 #define CONNECT_US  500000
 #define TOMBSTONE_MS 600000
+#define QUEUE_MS     15000
+#define COME_BACK_MS 10000
+#define LEFT         32
+#define SWEEP        256
 
 struct lock {
     bool stored, released; /* a lease, or a tombstone */
@@ -24,8 +28,13 @@ struct lock {
     int64_t token, granted_ms, when_ms; /* gone when the clock shows more than `when` */
     int node;
     uint64_t confirm;
-    size_t count;
+    size_t count, left_count;
+    int64_t queue_when_ms;
     struct memory_place places[MEMORY_PLACES]; /* by ticket */
+    struct {
+        struct lease_id id;
+        int64_t ticket, when_ms;
+    } left[LEFT]; /* places that their clients may want back: the last few */
 };
 
 struct data { /* all that a server stores: copied whole for a snapshot */
@@ -59,7 +68,7 @@ struct command { /* on its way: owned by its one pending event */
     int64_t run;
     int64_t ret_fence, ret_token, ret_ttl_ms, ret_granted_ms, ret_ticket, ret_waiters, ret_incarnation, ret_identity, ret_ticks;
     struct lease_id ret_woken;
-    bool ret_undone;
+    bool ret_undone, ret_own;
     struct store_holder holder;
 };
 
@@ -152,6 +161,8 @@ static void expire(struct memory *m, struct lock *lock)
 {
     if (lock->stored && now_ms(m) > lock->when_ms)
         lock->stored = false;
+    if (lock->count > 0 && now_ms(m) > lock->queue_when_ms)
+        lock->count = 0;
 }
 
 static bool is_lease(const struct lock *lock)
@@ -246,6 +257,22 @@ static const struct memory_place *first_waiter(struct memory *m, struct lock *lo
     return NULL;
 }
 
+/* Drops waiters of dead nodes and other lives from this place on. */
+static void sweep(struct memory *m, struct lock *lock, int64_t from)
+{
+    size_t at = (size_t)from - 1;
+
+    for (int i = 0; i < SWEEP && at < lock->count; i++) {
+        struct memory_place place = lock->places[at];
+        if (place.life == m->data.base && node_known(m, place.node)) {
+            at++;
+            continue;
+        }
+        m->watch.dropped(m->watch.arg, &place.id, true);
+        leave_queue(lock, &place.id);
+    }
+}
+
 static void wake_next(struct memory *m, struct command *c, struct lock *lock)
 {
     const struct memory_place *first = first_waiter(m, lock);
@@ -296,6 +323,28 @@ static void write_lease(struct memory *m, struct command *c, struct lock *lock, 
     c->ret_ttl_ms = ttl_ms;
 }
 
+static int64_t left_ticket(const struct memory *m, const struct lock *lock, const struct lease_id *id)
+{
+    int64_t ticket = 0;
+
+    for (size_t i = 0; i < LEFT; i++)
+        if (strcmp(lock->left[i].id.text, id->text) == 0 && now_ms(m) <= lock->left[i].when_ms)
+            ticket = lock->left[i].ticket;
+    return ticket;
+}
+
+static void leave_ticket(const struct memory *m, struct lock *lock, const struct memory_place *place)
+{
+    size_t at = lock->left_count++ % LEFT;
+
+    for (size_t i = 0; i < LEFT; i++)
+        if (strcmp(lock->left[i].id.text, place->id.text) == 0)
+            at = i;
+    lock->left[at].id = place->id;
+    lock->left[at].ticket = place->ticket;
+    lock->left[at].when_ms = now_ms(m) + COME_BACK_MS;
+}
+
 static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
 {
     struct memory_place place = {.id = c->asked.lease_id, .ticket = c->asked.ticket};
@@ -306,6 +355,8 @@ static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
     if (at < 0) {
         if ((int64_t)lock->count >= c->asked.max_waiters)
             return false;
+        if (place.ticket == 0 && c->asked.comes_back)
+            place.ticket = left_ticket(m, lock, &place.id);
         if (place.ticket == 0)
             place.ticket = ++m->data.fence;
         take_place(lock, &place);
@@ -314,6 +365,7 @@ static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
     lock->places[at].node = c->node->number;
     lock->places[at].life = m->data.base;
     c->ret_ticket = lock->places[at].ticket;
+    lock->queue_when_ms = now_ms(m) + QUEUE_MS;
     return true;
 }
 
@@ -332,6 +384,8 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
     bool mine = is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
     const struct memory_place *first;
 
+    if (c->asked.sweep_from > 0 && m->data.ticks == 0)
+        sweep(m, lock, c->asked.sweep_from);
     if (m->data.ticks > 0)
         return enqueue(m, c, lock) ? RAN_RECOVERING : RAN_FULL;
     if (is_lease(lock) && !mine && !overlooked) {
@@ -365,6 +419,8 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
     }
     run->again = lock->node == c->node->number && lock->confirm == c->asked.confirm;
     write_lease(m, c, lock, m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token, lock->granted_ms, c->ret_ttl_ms);
+    if (!run->again && m->fault != MEMORY_REPEAT_UNDONE)
+        lock->confirm = 0; /* an earlier call may have been told: nobody undoes it any more */
     return run->again ? RAN_GRANTED : RAN_REPEATED;
 }
 
@@ -437,7 +493,7 @@ static enum memory_status run_check(struct memory *m, struct command *c, struct 
 
 static enum memory_status run_cancel(struct memory *m, struct command *c, struct lock *lock)
 {
-    bool confirmed = (lock->node == c->node->number && lock->confirm == c->asked.confirm) || m->fault == MEMORY_UNDO_BY_ID;
+    bool confirmed = (c->asked.confirm > 0 && lock->node == c->node->number && lock->confirm == c->asked.confirm) || m->fault == MEMORY_UNDO_BY_ID;
     int at = place_of(lock, &c->asked.lease_id);
     bool was_first = false;
 
@@ -447,11 +503,14 @@ static enum memory_status run_cancel(struct memory *m, struct command *c, struct
     }
     if (c->asked.queue && at >= 0 && lock->places[at].node == c->node->number && m->fault != MEMORY_KEEP_PLACE) {
         was_first = at == 0;
+        if (c->asked.comes_back)
+            leave_ticket(m, lock, &lock->places[at]);
         leave_queue(lock, &c->asked.lease_id);
     }
     if (m->data.ticks == 0 && (c->ret_undone || (was_first && !is_lease(lock))))
         wake_next(m, c, lock);
     c->ret_waiters = (int64_t)lock->count;
+    c->ret_own = is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
     if (is_lease(lock))
         read_holder(m, c, lock);
     return RAN_CANCELLED;
@@ -835,6 +894,7 @@ static void finish(struct command *c)
     call->ret_position = c->ret_ticket;
     call->ret_waiters = c->ret_waiters;
     call->ret_undone = c->ret_undone;
+    call->ret_own = c->ret_own;
     call->ret_woken = c->ret_woken;
     if (c->holder.token > 0 || c->asked.op == STORE_CANCEL)
         call->holder = c->holder;
@@ -1282,6 +1342,11 @@ size_t memory_places(const struct memory *m, int lock, const struct memory_place
     return m->data.locks[lock].count;
 }
 
+int64_t memory_life(const struct memory *m)
+{
+    return m->data.base;
+}
+
 bool memory_window_open(const struct memory *m)
 {
     return m->data.ticks > 0 || m->data.incarnation == 0 || m->data.identity != m->identity;
@@ -1310,6 +1375,29 @@ const char *memory_status_word(enum memory_status word)
                                         "renewed", "released", "lost",   "broken", "shown", "cancelled"};
 
     return words[word];
+}
+
+const char *memory_fault_word(enum memory_fault fault)
+{
+    static const char *const words[] = {
+        [MEMORY_SOUND] = "none",
+        [MEMORY_UNDO_BY_ID] = "undo by id alone",
+        [MEMORY_REPEAT_UNDONE] = "undo of a repeated acquire",
+        [MEMORY_NO_UNDO] = "no undo",
+        [MEMORY_KEEP_PLACE] = "places are kept",
+        [MEMORY_BARGE] = "barging",
+        [MEMORY_LAST_FIRST] = "last first",
+        [MEMORY_NO_WAKE] = "no wake-ups, no poll",
+        [MEMORY_SHORT_TTL] = "short ttl",
+        [MEMORY_TWO_HOLDERS] = "two holders",
+        [MEMORY_STALE_FENCE] = "stale fence",
+        [MEMORY_STRANGER] = "strangers renew",
+        [MEMORY_NEW_TOKEN] = "new token for a repeat",
+        [MEMORY_RUN_TWICE] = "late copies run",
+        [MEMORY_LATE] = "late answers",
+    };
+
+    return words[fault];
 }
 
 struct memory_weather *memory_weather(struct memory *m)

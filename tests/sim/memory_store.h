@@ -25,6 +25,7 @@
 enum memory_fault {
     MEMORY_SOUND,
     MEMORY_UNDO_BY_ID,     /* cancel does not look at the confirm number */
+    MEMORY_REPEAT_UNDONE,  /* a repeated acquire takes the lease under its own confirm number, so that its undo ends what others were told */
     MEMORY_NO_UNDO,        /* cancel leaves the grant */
     MEMORY_KEEP_PLACE,     /* cancel leaves the place */
     MEMORY_BARGE,          /* acquire does not look at the queue */
@@ -117,6 +118,7 @@ struct memory_place {
 };
 bool memory_holder(const struct memory *m, int lock, struct lease_id *ret_id, uint64_t *ret_confirm, int64_t *ret_left_us);
 size_t memory_places(const struct memory *m, int lock, const struct memory_place **ret_places);
+int64_t memory_life(const struct memory *m); /* what the life of a place is compared with */
 bool memory_window_open(const struct memory *m);
 bool memory_node_ready(const struct memory *m, int node);
 bool memory_node_known(const struct memory *m, int node); /* its key is there */
@@ -124,5 +126,6 @@ bool memory_node_known(const struct memory *m, int node); /* its key is there */
 /* The run that an answered call's result is from; NULL: none is known. */
 const struct memory_run *memory_run_of(const struct memory *m, const struct store_call *call);
 const char *memory_status_word(enum memory_status status);
+const char *memory_fault_word(enum memory_fault fault);
 
 #endif

@@ -13,6 +13,11 @@
 #define TICKS_A_SECOND 6000
 #define TICKS_AT_ONCE  300
 
+static int64_t latest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 void oracle_fail(struct oracle *o, const char *format, ...)
 {
     va_list args;
@@ -85,13 +90,34 @@ static void check_order(struct oracle *o, const struct memory_run *run, const st
         const struct story *story = ask->story;
         if (ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || story == winner || story->lock != run->lock || ask->submitting)
             continue;
-        if (story->ticket == 0 || story->ticket_opened != o->opened || story->ticket >= ticket)
+        if (ask->ticket == 0 || ask->ticket_opened != o->opened || ask->ticket >= ticket)
             continue;
         if (!o->nodes[ask->node].alive || o->nodes[ask->node].draining || (story->nodes & (story->nodes - 1)) != 0)
             continue; /* its place is where another node asked for it last */
         oracle_fail(o, "P6: lock %d was granted to %.8s (ticket %lld) while %.8s waited at node %d with ticket %lld", run->lock, winner->id.text,
-                    (long long)winner->ticket, story->id.text, ask->node, (long long)story->ticket);
+                    (long long)winner->ticket, story->id.text, ask->node, (long long)ask->ticket);
     }
+}
+
+static void saw_place(struct oracle *o, const struct memory_run *run, struct story *story)
+{
+    story->ticket = run->ticket;
+    story->ticket_opened = o->opened;
+    for (struct ask *ask = o->asks; ask; ask = ask->next) {
+        if (ask->story == story && ask->node == run->node && ask->request->call.confirm == run->confirm) {
+            ask->ticket = run->ticket;
+            ask->ticket_opened = o->opened;
+        }
+    }
+}
+
+/* Its place has rightly gone. */
+static void saw_no_place(struct oracle *o, struct story *story)
+{
+    story->ticket = 0;
+    for (struct ask *ask = o->asks; ask; ask = ask->next)
+        if (ask->story == story)
+            ask->ticket = 0;
 }
 
 static void saw_grant(struct oracle *o, const struct memory_run *run, struct story *story)
@@ -119,21 +145,21 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
     case RAN_GRANTED:
         saw_grant(o, run, story);
         o->free_us[run->lock] = INT64_MAX;
-        story->ticket = 0;
+        saw_no_place(o, story);
         story->last_run = run->number;
         break;
     case RAN_REPEATED:
+        saw_no_place(o, story);
+        story->last_run = run->number;
+        break;
     case RAN_RENEWED:
-        story->ticket = 0;
         story->last_run = run->number;
         break;
     case RAN_HELD:
     case RAN_TURN:
     case RAN_RECOVERING:
-        if (run->op == STORE_ACQUIRE && run->ticket > 0) {
-            story->ticket = run->ticket;
-            story->ticket_opened = o->opened;
-        }
+        if (run->op == STORE_ACQUIRE && run->ticket > 0)
+            saw_place(o, run, story);
         break;
     case RAN_BROKEN:
         if (holder) {
@@ -175,7 +201,7 @@ static void dropped(void *arg, const struct lease_id *id, bool rightly)
     struct oracle *o = arg;
 
     if (rightly)
-        story_of(o, id)->ticket = 0;
+        saw_no_place(o, story_of(o, id));
 }
 
 static void trouble(void *arg, int node)
@@ -264,7 +290,8 @@ static void claim(struct oracle *o, struct ask *ask, const struct memory_run *ru
 
     if (run->at_us <= o->lost_us)
         return;
-    if (oracle_believes(o, story) && !story->distrusted && story->claim_opened == o->opened && story->claim_token != token)
+    if (oracle_believes(o, story) && !story->distrusted && story->claim_token > memory_life(o->memory) &&
+        story->claim_token != token)
         oracle_fail(o, "P7: %.8s holds lock %d with token %lld and was told %lld", story->id.text, story->lock, (long long)story->claim_token,
                     (long long)token);
     if (story->told && run->number < story->claim_run)
@@ -273,7 +300,6 @@ static void claim(struct oracle *o, struct ask *ask, const struct memory_run *ru
     story->distrusted = false;
     story->claim_run = run->number;
     story->claim_token = token;
-    story->claim_opened = o->opened;
     story->claim_us = o->time->now_us + left_ms * 1000;
     o->seen.told++;
     if (story->given_up || story->broken)
@@ -337,10 +363,10 @@ void oracle_answered(struct oracle *o, struct ask *ask, bool delivered)
     const struct memory_run *run = memory_run_of(o->memory, &r->call);
 
     virtual_time_note(o->time, "node %d tells %.8s %s: %s %s%s", ask->node, ask->story->id.text, ask->op == STORE_ACQUIRE ? "acquire" : "call",
-                      r->error == PAWL_OK ? "ok" : pawl_error_code(r->error), r->problem ? r->problem : "", delivered ? "" : " (undelivered)");
+                      pawl_error_wire(r->error), r->problem ? r->problem : "", delivered ? "" : " (undelivered)");
     if (ask->submitting)
         oracle_fail(o, "done was called from inside submit for %.8s", ask->story->id.text);
-    if (!delivered)
+    if (!delivered && r->error == PAWL_OK)
         o->seen.undelivered++;
     if (r->error == PAWL_OK)
         answered_ok(o, ask, run, delivered);
@@ -380,17 +406,12 @@ void oracle_ticked(struct oracle *o, int node)
                     (long long)n->ticks_at_once);
 }
 
-static int64_t latest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static void check_answers(struct oracle *o)
 {
     for (const struct ask *ask = o->asks; ask; ask = ask->next) {
         const struct oracle_node *n = &o->nodes[ask->node];
-        int64_t bound = ask->end_us + 2 * o->timeout_ms * 1000 + 300000;
-        if (n->alive && !ask->submitting && o->time->now_us > latest(bound, n->calm_us + 300000) && o->time->now_us > bound + n->stalled_us)
+        int64_t bound_us = latest(ask->end_us, n->stalled_us) + 2 * o->timeout_ms * 1000 + 300000;
+        if (n->alive && !ask->submitting && o->time->now_us > bound_us)
             oracle_fail(o, "%.8s was never answered at node %d: asked %lld ms ago, its wait was over %lld ms ago", ask->story->id.text, ask->node,
                         (long long)(o->time->now_us - ask->submitted_us) / 1000, (long long)(o->time->now_us - ask->end_us) / 1000);
     }
@@ -438,8 +459,8 @@ static void check_places(struct oracle *o)
         for (size_t i = 0; i < count; i++) {
             const struct story *story = story_of(o, &places[i].id);
             const struct oracle_node *n = &o->nodes[places[i].node];
-            if (n->alive && o->time->now_us > latest(story->last_end_us, n->calm_us) + SETTLE_US && !memory_window_open(o->memory) &&
-                !waits(o, story, places[i].node))
+            if (n->alive && places[i].life == memory_life(o->memory) && !memory_window_open(o->memory) &&
+                o->time->now_us > latest(story->last_end_us, n->calm_us) + SETTLE_US && !waits(o, story, places[i].node))
                 oracle_fail(o, "P8: %.8s has place %zu in the queue of lock %d at node %d, where nobody waits for it", story->id.text, i + 1, lock,
                             places[i].node);
         }

@@ -25,11 +25,11 @@ struct story {
 
     /* what its client believes */
     bool told, given_up, broken, distrusted; /* distrusted: data were lost since */
-    int64_t claim_us, claim_token, claim_run, claim_opened;
+    int64_t claim_us, claim_token, claim_run;
     bool must_go;                            /* nothing of it may stay in the store; since last_end_us */
 
     /* what the store did for it */
-    int64_t last_run, ticket, ticket_opened;
+    int64_t last_run, ticket, ticket_opened; /* of its place */
 };
 
 struct ask {
@@ -40,13 +40,14 @@ struct ask {
     int node;
     int64_t submitted_us, end_us; /* end: of the wait */
     int64_t claim_us, ttl_ms;     /* what the client believed when it asked */
+    int64_t ticket, ticket_opened; /* that the store gave to this very ask */
     bool submitting;
 };
 
 struct oracle_node {
     bool alive, draining;
     int64_t calm_us; /* since when nothing bad happened to it */
-    int64_t stalled_us; /* in all */
+    int64_t stalled_us; /* until when it stalled last */
     struct broker *broker;
     int64_t ticks, ticks_at_once, tick_us, second;
 };

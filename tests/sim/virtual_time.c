@@ -124,15 +124,42 @@ int64_t virtual_time_spread(struct virtual_time *time, int64_t low, int64_t high
     return top < low ? low : top > high ? high : top;
 }
 
+#define NOTE_MAX 240
+
+static struct {
+    char (*lines)[NOTE_MAX];
+    size_t cap, count;
+} kept;
+
+void virtual_time_keep(size_t lines)
+{
+    kept.lines = sim_alloc(lines * NOTE_MAX);
+    kept.cap = lines;
+    kept.count = 0;
+}
+
+void virtual_time_tell_kept(void)
+{
+    for (size_t i = kept.count > kept.cap ? kept.count - kept.cap : 0; i < kept.count; i++)
+        puts(kept.lines[i % kept.cap]);
+    free(kept.lines);
+    kept.lines = NULL;
+}
+
 void virtual_time_note(struct virtual_time *time, const char *format, ...)
 {
+    char line[NOTE_MAX];
     va_list args;
+    int len;
 
     if (!time->trace)
         return;
-    printf("%11.6f  ", (double)time->now_us / 1e6);
+    len = snprintf(line, sizeof(line), "%11.6f  ", (double)time->now_us / 1e6);
     va_start(args, format);
-    vprintf(format, args);
+    vsnprintf(line + len, sizeof(line) - (size_t)len, format, args);
     va_end(args);
-    putchar('\n');
+    if (kept.lines)
+        memcpy(kept.lines[kept.count++ % kept.cap], line, sizeof(line));
+    else
+        puts(line);
 }

@@ -16,7 +16,7 @@ struct virtual_time {
     uint64_t steps;  /* events run so far */
     struct virtual_event *events;
     size_t count, cap;
-    bool trace; /* virtual_time_note prints */
+    bool trace; /* virtual_time_note tells */
 };
 
 void virtual_time_init(struct virtual_time *time, uint64_t seed);
@@ -33,6 +33,10 @@ bool virtual_time_chance(struct virtual_time *time, int64_t in_10000);
 int64_t virtual_time_spread(struct virtual_time *time, int64_t low, int64_t high);
 
 void virtual_time_note(struct virtual_time *time, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* From now on the last `lines` notes are kept instead of printed, until they are told. */
+void virtual_time_keep(size_t lines);
+void virtual_time_tell_kept(void);
 
 /* Memory for a test: ends the process when there is none. */
 void *sim_alloc(size_t size);

@@ -9,9 +9,9 @@
     rights in Redis      daemon/scripts/*.lua                      the ACL line in docs/operations.md
     scripts              daemon/redis_script.h                     docs/internals.md
 
-each in both directions; and every relative link in README.md, CHANGELOG.md and docs/*.md leads somewhere. Without an argument: first the self-test, in
-which a copy of the tree is spoilt in one place after the other and each must be found, then the tree. The standard library is enough: openapi.yaml is
-written in the part of YAML that the reader below knows, and where PyYAML is there, both must read the same.
+each in both directions; and every relative link in README.md, CHANGELOG.md and docs/*.md leads somewhere. Without an argument: first the
+self-test, in which a copy of the tree is spoilt in one place after the other and each must be found, then the tree. The standard library is
+enough: openapi.yaml is written in the part of YAML that the reader below knows, and where PyYAML is there, both must read the same.
 """
 
 import os
@@ -439,19 +439,23 @@ class Checker:
 # (file, a text in it, what stands there instead, what must then be found)
 SPOILT = [
     ("daemon/router.c", '{"healthz", HTTP_GET', '{"health", HTTP_GET', "call ('health', 'GET', '/healthz') is missing"),
-    ("daemon/router.c", '"renew", PARAM_BIT(LEASE_ID)', '"renew", PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID)', "query parameter owner is missing"),
-    ("daemon/router.c", '"/v1/status", NO_PARAMS, api_status}', '"/v1/status", NO_PARAMS, api_status, x}', "('status', 'GET', '/v1/status') is not"),
+    ("daemon/router.c", '"renew", PARAM_BIT(LEASE_ID)', '"renew", PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID)',
+     "query parameter owner is missing"),
+    ("daemon/router.c", '"/v1/status", NO_PARAMS, api_status}', '"/v1/status", NO_PARAMS, api_status, x}',
+     "('status', 'GET', '/v1/status') is not"),
     ("docs/openapi.yaml", "  /healthz:", "  /health:", "call ('healthz', 'GET', '/healthz') is missing"),
     ("docs/openapi.yaml", "      x-errors: [lease_lost]", "      x-errors: [held]", "held is not a 410"),
     ("docs/openapi.yaml", "          x-errors: [not_held]\n", "", "404 without x-errors"),
     ("docs/openapi.yaml", "                wait_ms:\n", "                waits_ms:\n", "JSON parameter wait_ms is missing"),
     ("docs/openapi.yaml", "#/components/responses/lost'", "#/components/responses/gone'", "leads nowhere"),
-    ("docs/openapi.yaml", "\n  responses:\n    ok:\n", "\n  responses:\n    okay:\n      description: unused\n    ok:\n", "components/responses/okay is never used"),
+    ("docs/openapi.yaml", "\n  responses:\n    ok:\n", "\n  responses:\n    okay:\n      description: unused\n    ok:\n",
+     "components/responses/okay is never used"),
     ("docs/openapi.yaml", "\n    bad:\n", "\n     bad:\n", "docs/openapi.yaml:"),
     ("docs/openapi.yaml", "  version: '1'\n", "  version: '1'\n  version: '2'\n", "stands here twice"),
     ("docs/openapi.yaml", "enum: [bad_request, ", "enum: [", "the enum of codes: error bad_request is missing"),
     ("proto/errors.h", '410, "lease_lost"', '409, "lease_lost"', "lease_lost is not a 410"),
-    ("proto/errors.h", 'X(TIMEOUT,                408, "timeout",', 'X(TOO_SLOW,               408, "too_slow",', "error timeout is not in the code"),
+    ("proto/errors.h", 'X(TIMEOUT,                408, "timeout",', 'X(TOO_SLOW,               408, "too_slow",',
+     "error timeout is not in the code"),
     ("daemon/broker.c", "PAWL_E_LEASE_LOST", "PAWL_E_NOT_REPLICATED", "error not_replicated is missing"),
     ("docs/api.md", "| `lease_lost` | 410 |", "| `lease_lost` | 409 |", "error ('lease_lost', 410) is missing"),
     ("docs/api.md", "`POST /v1/locks/{name}/break`\n", "", "break: no section that says"),

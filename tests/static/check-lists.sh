@@ -17,10 +17,13 @@ scan() {
             for place in proto daemon client docs; do
                 if [ -d "$place" ]; then find "$place" -name '*.[ch]' -o -name '*.lua' -o -name '*.md' -o -name '*.yaml'; fi
             done
+            for place in tests/lib tests/sim tests/store; do
+                if [ -d "$place" ]; then find "$place" -name '*.[ch]' ! -name 'test_*.c'; fi
+            done
             if [ -d tests/bench ]; then find tests/bench -name '*.[ch]' -o -name '*.py'; fi
             if [ -d tests/static ]; then find tests/static -name '*.sh'; fi
             # programs of the tests stand there without their .c
-            for place in tests/unit tests/store; do
+            for place in tests/unit tests/sim tests/store; do
                 if [ -d "$place" ]; then find "$place" -name 'test_*.c' | sed 's/\.c$//'; fi
             done
             if [ -d tests/fuzz ]; then find tests/fuzz -name '*.c'; fi

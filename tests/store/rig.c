@@ -16,13 +16,14 @@
 enum { NODES = 4, CALLS = 512, MESSAGE_MS = 10000 };
 
 struct redis_server redis;
+bool rig_allow_eviction;
+const char *const *rig_redis_options;
 static struct event_base *base;
 static struct event *tick;
 static struct node nodes[NODES];
 static struct asked calls[CALLS];
 static size_t call_count;
 static bool foreign;
-static const char *const *redis_options;
 
 /* ---- the loop ---- */
 
@@ -109,7 +110,7 @@ static void on_forget(void *arg, const struct lease_id *id, const char *name, si
 
 struct node *rig_node(int64_t window_ms)
 {
-    struct redis_store_config config = {.key_prefix = PREFIX, .timeout_ms = TIMEOUT_MS, .window_ms = window_ms};
+    struct redis_store_config config = {.key_prefix = PREFIX, .timeout_ms = TIMEOUT_MS, .window_ms = window_ms, .allow_eviction = rig_allow_eviction};
     struct store_events events = {.attached = on_attached,
                                   .detached = on_detached,
                                   .window_closed = on_window_closed,
@@ -174,6 +175,16 @@ bool node_sees_window(const struct node *node)
 const char *node_problem(const struct node *node)
 {
     return status_of(node).problem;
+}
+
+const char *node_role(const struct node *node)
+{
+    return status_of(node).role;
+}
+
+size_t node_pending(const struct node *node)
+{
+    return status_of(node).pending;
 }
 
 int64_t node_fence(const struct node *node)
@@ -286,6 +297,7 @@ struct asked *ask(struct node *node, enum store_op op, const char *name, char id
                                       .ttl_ms = TTL_MS,
                                       .max_waiters = 1000,
                                       .cursor = "0",
+                                      .look_at = 1000,
                                       .on_lock = on_lock,
                                       .done = on_done,
                                       .arg = asked};
@@ -547,20 +559,26 @@ void rig_remove_folder(void)
 
 void rig_restart_redis(void)
 {
-    redis_server_start(&redis, redis_options);
+    redis_server_start(&redis, rig_redis_options);
 }
 
-void rig_start(void)
+void rig_start_without_redis(void)
 {
     log_init(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
     call_count = 0;
-    foreign = false;
+    foreign = rig_allow_eviction = false;
+    rig_redis_options = NULL;
     redis_server_drop_data(&redis);
-    redis_server_start(&redis, redis_options);
     base = event_base_new();
     ck_assert_ptr_nonnull(base);
     tick = evtimer_new(base, on_tick, NULL);
     ck_assert_ptr_nonnull(tick);
+}
+
+void rig_start(void)
+{
+    rig_start_without_redis();
+    rig_restart_redis();
 }
 
 void rig_stop(void)

@@ -47,15 +47,18 @@ struct asked { /* a call, and what became of it */
     int answers;
     int64_t submitted_us, answered_us;
     char name[PAWL_NAME_MAX + 1], owner[PAWL_OWNER_MAX + 1];
-    char listed[1024]; /* the locks of a list: "name:owner:token " each */
+    char listed[8192]; /* the locks of a list: "name:owner:token " each */
     int listed_count;
 };
 
 extern struct redis_server redis;
+extern bool rig_allow_eviction;                 /* of nodes made from now on; rig_start sets it back */
+extern const char *const *rig_redis_options;    /* of servers started from now on; the same */
 
 void rig_make_folder(void);
 void rig_remove_folder(void);
 void rig_start(void);
+void rig_start_without_redis(void);
 void rig_stop(void);
 /* Redis again after redis_server_kill, from its dump if there is one. */
 void rig_restart_redis(void);
@@ -68,6 +71,8 @@ void node_stop(struct node *node); /* as a pawld that ends: no clean-up in the s
 bool node_is_ready(const struct node *node);
 bool node_sees_window(const struct node *node);
 const char *node_problem(const struct node *node);
+const char *node_role(const struct node *node);
+size_t node_pending(const struct node *node); /* calls and beats on their way */
 int64_t node_fence(const struct node *node);
 /* Whether this message came; each is taken once. All that was published before the call has arrived. */
 bool node_took(struct node *node, char kind, char id, const char *name);

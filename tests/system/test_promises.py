@@ -147,6 +147,7 @@ EVENTS = {
     "fence_deleted": _released(lambda world, redis, pawld: redis.command("DEL", "pawl:{0}:fence")),
     "incarnation_deleted": _released(lambda world, redis, pawld: redis.command("DEL", "pawl:{0}:incarnation")),
     "fence_set_back": _released(lambda world, redis, pawld: redis.command("SET", "pawl:{0}:fence", "7")),
+    "fence_set_back_by_one": _released(lambda world, redis, pawld: redis.command("DECR", "pawl:{0}:fence")),
     "script_flush": _released(lambda world, redis, pawld: redis.command("SCRIPT", "FLUSH")),
     "pawld_restarted": _released(lambda world, redis, pawld: pawld.restart()),
     "pawld_killed": _released(lambda world, redis, pawld: (pawld.kill9(), pawld.start())),
@@ -479,6 +480,36 @@ def test_p7_reply_lost_between_redis_and_pawld_and_given_up(world, redis, name):
     if status == 200:
         api.must("release", attempt, lease_id=error["lease_id"])
     until(lambda: api.acquire(attempt)[0] == 200, what="the orphan is undone")
+
+
+@pytest.mark.parametrize("via", ["the same node", "another node"])
+def test_p7_the_undo_for_a_vanished_client_spares_its_own_retry(world, redis, name, via):
+    """Broken: a client leaves while its acquire is on the way and repeats it elsewhere; the first call's undo kills the lease that the
+    second was
+    told it holds."""
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, ["--store-timeout", "60s"])
+    other = pawld if via == "the same node" else world.pawld(redis)
+    pawld.api().must("acquire", "warm", ttl_ms=1000)
+    lease = new_id()
+    proxy.stall_down = True
+    first = Conn(pawld.address)
+    first.send_request("POST", lock_path(name, "acquire"), {"lease_id": lease, "ttl_ms": LONG_TTL})
+    until(lambda: redis.holds(name), what="granted in Redis")
+    first.reset()
+    with Conn(other.address) as second:
+        value = redis.command("GET", redis.lock_key(name))
+        second.send_request("POST", lock_path(name, "acquire"), {"lease_id": lease, "ttl_ms": LONG_TTL})
+        if other is pawld:
+            until(lambda: redis.command("GET", redis.lock_key(name)) != value, what="the repeated call has run in Redis")
+        else:
+            assert second.read_reply().status == 200
+        proxy.stall_down = False
+        if other is pawld:
+            reply = second.read_reply()
+            assert reply.status == 200 and reply.json()["lease_id"] == lease, reply
+    always(lambda: other.api().renew(name, lease_id=lease, ttl_ms=LONG_TTL)[0] == 200, 1.5, "the lease that the retry was told it holds")
+    other.api().must("release", name, lease_id=lease)
 
 
 @pytest.mark.parametrize("verb", ["renew", "release"])

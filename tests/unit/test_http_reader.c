@@ -143,7 +143,10 @@ struct row {
     size_t len;
     const char *expected; /* "error:*" stands for any sentence */
 };
-#define ROW(name, bytes, expected) {name, bytes, sizeof(bytes) - 1, expected}
+#define ROW(name, bytes, expected)                                                                                                         \
+    {                                                                                                                                      \
+        name, bytes, sizeof(bytes) - 1, expected                                                                                           \
+    }
 
 #define BAD     "bad_request:*"
 #define POST    "POST / HTTP/1.1\r\n" H
@@ -161,7 +164,8 @@ static const struct row rows[] = {
     ROW("body comes late", POST "Content-Length: 5" END "hel", "more body"),
     ROW("next one follows", "GET / HTTP/1.1\r\n" H "\r\nGET", "GET / host=h +3"),
     ROW("next one follows a body", POST "Content-Length: 2" END "hiGET", "POST / host=h body=2:hi +3"),
-    ROW("fields that matter", "GET / HTTP/1.1\r\nhOsT: x:80\r\nORIGIN: http://o\r\nauthorization:Bearer t" END, "GET / host=x:80 origin=http://o auth=Bearer t"),
+    ROW("fields that matter", "GET / HTTP/1.1\r\nhOsT: x:80\r\nORIGIN: http://o\r\nauthorization:Bearer t" END,
+        "GET / host=x:80 origin=http://o auth=Bearer t"),
     ROW("blanks around a value", "GET / HTTP/1.1\r\nHost: \t h \t" END, "GET / host=h"),
     ROW("empty value", "GET / HTTP/1.1\r\nHost:\r\nX-A:" END, "GET / host="),
     ROW("bytes over 127 in a value", "GET / HTTP/1.1\r\n" H "X-A: \xc3\xa9\xff" END, "GET / host=h"),
@@ -273,7 +277,8 @@ static const struct row rows[] = {
 
     /* C32: chunks */
     ROW("C32 chunks", CHUNKED "5\r\nhello\r\n6\r\n world\r\n0" END "GET", "POST / host=h body=11:hello world +3"),
-    ROW("C32 chunks in other case", POST "transfer-encoding:  CHUNKED " END "00A\r\n0123456789\r\n000" END, "POST / host=h body=10:0123456789"),
+    ROW("C32 chunks in other case", POST "transfer-encoding:  CHUNKED " END "00A\r\n0123456789\r\n000" END,
+        "POST / host=h body=10:0123456789"),
     ROW("C32 no chunks", CHUNKED "0" END, "POST / host=h body=0:"),
     ROW("C32 extensions", CHUNKED "3;a=b;c=\"d\"\r\nabc\r\n0;x" END, "POST / host=h body=3:abc"),
     ROW("C32 trailers", CHUNKED "3\r\nabc\r\n0\r\nX-A: b\r\nX-B:c" END "GET", "POST / host=h body=3:abc +3"),
@@ -355,7 +360,8 @@ static void check_starts(const char *name, size_t len, const char *expected)
         } else {
             feed(big, len, cuts[i], true, &cut);
         }
-        ck_assert_msg(strcmp(whole.text, cut.text) == 0, "%s: in pieces of %zu it is '%.60s', whole '%.60s'", name, cuts[i], cut.text, whole.text);
+        ck_assert_msg(strcmp(whole.text, cut.text) == 0, "%s: in pieces of %zu it is '%.60s', whole '%.60s'", name, cuts[i], cut.text,
+                      whole.text);
     }
 }
 

@@ -102,7 +102,7 @@ END_TEST
 
 START_TEST(P6_equal_tickets_stand_in_the_order_they_came)
 {
-    add(&a, "L", 4); /* two requests with one lease id have one place and one ticket */
+    add(&a, "L", 4);
     add(&b, "L", 4);
     add(&c, "L", 4);
     ck_assert_str_eq(order("L"), "abc");
@@ -133,18 +133,52 @@ END_TEST
 START_TEST(a_waiter_is_found_by_its_lease_id)
 {
     struct lease_id wanted = id_of('b'), none = id_of('e');
-    struct waiter twin = {.id = wanted};
 
     add(&a, "L", 1);
     add(&b, "L", 2);
-    add(&twin, "L", 3);
     add(&c, "M", 4);
     ck_assert_ptr_eq(wait_line_find(line_of("L"), &wanted, NULL), &b);
-    ck_assert_ptr_eq(wait_line_find(line_of("L"), &wanted, &b), &twin);
-    ck_assert_ptr_null(wait_line_find(line_of("L"), &wanted, &twin));
+    ck_assert_ptr_null(wait_line_find(line_of("L"), &wanted, &b));
     ck_assert_ptr_null(wait_line_find(line_of("L"), &none, NULL));
     ck_assert_ptr_null(wait_line_find(line_of("M"), &wanted, NULL));
+    wait_queue_remove(queue, &b);
+    ck_assert_ptr_null(wait_line_find(line_of("L"), &wanted, NULL));
+}
+END_TEST
+
+/* Two requests with one lease id (P7) have one place and one ticket. */
+START_TEST(P7_twins_stand_side_by_side_and_move_together)
+{
+    struct lease_id wanted = id_of('b');
+    struct waiter twin = {.id = wanted, .ticket = 9}, third = {.id = wanted}, elsewhere = {.id = wanted};
+
+    add(&a, "L", 1);
+    add(&b, "L", 2);
+    add(&c, "L", 3);
+    add(&twin, "L", 9);
+    add(&third, "L", 0);
+    add(&elsewhere, "M", 7); /* of another lock: no twin */
+    ck_assert_str_eq(order("L"), "abbbc");
+    ck_assert_int_eq(twin.ticket, 2);
+    ck_assert_int_eq(third.ticket, 2);
+    ck_assert_int_eq(elsewhere.ticket, 7);
+    ck_assert_ptr_eq(wait_line_find(line_of("L"), &wanted, NULL), &b);
+    ck_assert_ptr_eq(wait_line_find(line_of("L"), &wanted, &b), &twin);
+    ck_assert_ptr_eq(wait_line_find(line_of("L"), &wanted, &twin), &third);
+    ck_assert_ptr_null(wait_line_find(line_of("L"), &wanted, &third));
+    wait_queue_set_ticket(&twin, 8);
+    ck_assert_str_eq(order("L"), "acbbb");
+    ck_assert_int_eq(b.ticket, 8);
+    ck_assert_ptr_eq(wait_line_find(line_of("L"), &wanted, &b), &twin);
+    ck_assert_int_eq(elsewhere.ticket, 7);
+    wait_queue_remove(queue, &b); /* the one that the others were found by */
+    ck_assert_ptr_eq(wait_line_find(line_of("L"), &wanted, NULL), &twin);
+    wait_queue_remove(queue, &third);
     wait_queue_remove(queue, &twin);
+    ck_assert_ptr_null(wait_line_find(line_of("L"), &wanted, NULL));
+    ck_assert_str_eq(order("L"), "ac");
+    wait_queue_remove(queue, &elsewhere);
+    ck_assert_uint_eq(wait_queue_count(queue), 2);
 }
 END_TEST
 
@@ -203,6 +237,7 @@ struct place {
     unsigned line;
     int64_t ticket;
     int came; /* the order of coming; of a new ticket too: it goes behind its equals */
+    int behind; /* its place among twins */
 };
 static struct waiter waiters[WAITERS];
 static struct place model[WAITERS];
@@ -212,7 +247,9 @@ static bool stands_before(const struct place *one, const struct place *other)
 {
     int64_t x = one->ticket ? one->ticket : INT64_MAX, y = other->ticket ? other->ticket : INT64_MAX;
 
-    return x != y ? x < y : one->came < other->came;
+    if (x != y)
+        return x < y;
+    return one->came != other->came ? one->came < other->came : one->behind < other->behind;
 }
 
 /* The model's next one in line after `after` (NULL: its first). */
@@ -279,43 +316,69 @@ static void step_due(const struct dice *dice, int step, int64_t now_us)
     look_at[line] = INT64_MAX;
 }
 
+/* Waiters are twins in pairs. */
+static struct place *twin_of(unsigned i)
+{
+    struct place *twin = &model[i ^ 1];
+
+    return twin->waits && model[i].line == twin->line ? twin : NULL;
+}
+
+static void step_add(struct dice *dice, int step, unsigned i)
+{
+    struct place *p = &model[i];
+    const struct place *twin;
+    char name[16];
+
+    *p = (struct place){true, dice_roll(dice, LINES), dice_roll(dice, 60), step, 0};
+    name_line(p->line, name, sizeof(name));
+    snprintf(waiters[i].id.text, sizeof(waiters[i].id.text), "%08u-0000-4000-8000-000000000000", i / 2);
+    add(&waiters[i], name, p->ticket);
+    twin = twin_of(i);
+    if (twin) {
+        p->ticket = twin->ticket;
+        p->came = twin->came;
+        p->behind = twin->behind + 1;
+    }
+}
+
+static void step_move(struct dice *dice, int step, unsigned i)
+{
+    struct place *p = &model[i], *twin = twin_of(i);
+
+    if (p->ticket != 0 && dice_roll(dice, 2)) {
+        wait_queue_set_ticket(&waiters[i], p->ticket); /* the one it has: no move */
+        return;
+    }
+    p->came = step;
+    p->ticket = 60 + step; /* a new one: never one that is there */
+    if (twin) {
+        twin->came = step;
+        twin->ticket = p->ticket;
+    }
+    wait_queue_set_ticket(&waiters[i], p->ticket);
+}
+
 static void step_on(struct dice *dice, int step, unsigned i)
 {
     struct place *p = &model[i];
-    char name[16];
+    unsigned what = dice_roll(dice, 5);
 
-    switch (dice_roll(dice, 5)) {
-    case 0:
-    case 1:
-        if (p->waits)
-            return;
-        *p = (struct place){true, dice_roll(dice, LINES), dice_roll(dice, 60), step};
-        name_line(p->line, name, sizeof(name));
-        add(&waiters[i], name, p->ticket);
-        return;
-    case 2:
+    if (!p->waits) {
+        if (what < 2)
+            step_add(dice, step, i);
+        else
+            wait_queue_remove(queue, &waiters[i]); /* nothing */
+    } else if (what < 2) {
         wait_queue_remove(queue, &waiters[i]);
         p->waits = false;
         if (!next_in(p->line, NULL))
             look_at[p->line] = INT64_MAX;
-        return;
-    case 3:
-        if (!p->waits)
-            return;
-        if (p->ticket != 0 && dice_roll(dice, 2)) {
-            wait_queue_set_ticket(&waiters[i], p->ticket); /* the one it has: no move */
-            return;
-        }
-        p->came = step;
-        p->ticket = 60 + step; /* a new one: never one that is there */
-        wait_queue_set_ticket(&waiters[i], p->ticket);
-        return;
-    default:
-        if (!p->waits)
-            return;
+    } else if (what == 2) {
+        step_move(dice, step, i);
+    } else {
         look_at[p->line] = (int64_t)step * 10 + (int64_t)dice_roll(dice, 4000) * 10 + p->line; /* no two alike */
         ck_assert_int_eq(wait_line_look_at(queue, waiters[i].line, look_at[p->line]), 0);
-        return;
     }
 }
 
@@ -340,11 +403,18 @@ START_TEST(random_steps_agree_with_an_array)
 }
 END_TEST
 
-START_TEST(free_takes_null_and_leaves_the_waiters)
+START_TEST(P8_free_takes_null_leaves_the_waiters_and_leaks_nothing)
 {
+    struct wait_queue *other = wait_queue_new();
+    struct waiter *waiter = calloc(1, sizeof(*waiter));
+
+    ck_assert(other && waiter);
+    waiter->id = id_of('a');
+    ck_assert_int_eq(wait_queue_add(other, waiter, "L", 1), 0);
+    ck_assert_int_eq(wait_line_look_at(other, wait_queue_line(other, "L", 1), 50), 0);
+    wait_queue_free(other);
+    free(waiter); /* its owner's; with it goes the last trace of what the queue kept in it */
     wait_queue_free(NULL);
-    add(&a, "L", 1);
-    ck_assert_int_eq(wait_line_look_at(queue, line_of("L"), 50), 0); /* freed with the queue, by the fixture */
 }
 END_TEST
 
@@ -359,11 +429,12 @@ int main(void)
     tcase_add_test(tcase, P6_equal_tickets_stand_in_the_order_they_came);
     tcase_add_test(tcase, P8_the_last_waiter_takes_the_line_with_it);
     tcase_add_test(tcase, a_waiter_is_found_by_its_lease_id);
+    tcase_add_test(tcase, P7_twins_stand_side_by_side_and_move_together);
     tcase_add_test(tcase, C13_lines_fall_due_one_by_one_at_their_time);
     tcase_add_test(tcase, each_is_called_once_for_each_waiter);
     tcase_add_test(tcase, C42_a_name_that_begins_with_another_is_another_line);
     tcase_add_test(tcase, random_steps_agree_with_an_array);
-    tcase_add_test(tcase, free_takes_null_and_leaves_the_waiters);
+    tcase_add_test(tcase, P8_free_takes_null_leaves_the_waiters_and_leaks_nothing);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }

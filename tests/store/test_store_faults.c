@@ -1,0 +1,1033 @@
+/* The store when Redis is away, silent, full, somebody else's, or forgets: every call has one answer within its deadline (P9), says honestly whether it
+ * may have run (P7), and nothing is left behind that nobody was told of (P8). */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "tests/lib/check_main.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/lib/dice.h"
+#include "tests/store/rig.h"
+
+static struct node *one, *two;
+
+static void start(void)
+{
+    rig_start();
+    one = rig_ready_node();
+    two = rig_ready_node();
+}
+
+static void written(void) /* what was submitted is in Redis' socket */
+{
+    for (int i = 0; i < 3; i++)
+        turn();
+}
+
+/* Has every script loaded, so that none costs a second round trip. */
+static void warm_up(void)
+{
+    struct asked *a = take(one, "warm", 'a');
+
+    EXPECT(renew(one, "warm", 'a', TTL_MS), STORE_DONE);
+    EXPECT(check(one, "warm", a->call.ret_token), STORE_DONE);
+    EXPECT(inspect(one, "warm", 'a'), STORE_DONE);
+    EXPECT(list(one, "warm"), STORE_DONE);
+    EXPECT(break_lock(one, "warm"), STORE_DONE);
+    EXPECT(cancel(one, a), STORE_DONE);
+    EXPECT(release(one, "warm", 'a'), STORE_LOST);
+}
+
+static void ready_again(struct node *node)
+{
+    RUN_UNTIL(node_is_ready(node), 15000);
+}
+
+static struct asked *asked_to_queue(struct node *node, const char *name, char id)
+{
+    struct asked *asked = ask(node, STORE_ACQUIRE, name, id);
+
+    asked->call.queue = true;
+    return asked;
+}
+
+static void late_by_no_more_than_slack(const struct asked *asked)
+{
+    ck_assert_int_le(asked->answered_us, asked->call.deadline_us + SLACK_MS * 1000);
+}
+
+/* ---- C23: Redis says nothing ---- */
+
+START_TEST(P9_C23_a_frozen_redis_leaves_no_call_unanswered_beyond_its_deadline)
+{
+    struct asked *all[8], *granted = take(one, "L", 'a');
+
+    redis_server_freeze(&redis);
+    for (int op = 0; op < 8; op++)
+        all[op] = submit(ask(one, (enum store_op)op, op == STORE_ACQUIRE ? "new" : "L", 'a'));
+    for (int op = 0; op < 8; op++) {
+        EXPECT(all[op], STORE_UNKNOWN); /* sent, no answer: each may have run */
+        late_by_no_more_than_slack(all[op]);
+    }
+    ck_assert(!node_is_ready(one));
+    ck_assert_int_ge(one->detached, 1);
+    for (int i = 0; i < 100; i++) { /* now it is known to be away: at once, and nothing was done */
+        struct asked *next = acquire(one, "new", 'b');
+
+        EXPECT(next, STORE_UNAVAILABLE);
+        late_by_no_more_than_slack(next);
+    }
+    ck_assert_uint_eq(node_pending(one), 0);
+    redis_server_thaw(&redis);
+    ready_again(one);
+    ready_again(two);
+    EXPECT(cancel(one, all[STORE_ACQUIRE]), STORE_DONE);
+    EXPECT(cancel(one, granted), STORE_DONE);
+    ck_assert_int_eq(lock_pttl("new"), -2);
+    take(two, "new", 'c');
+}
+END_TEST
+
+START_TEST(P9_a_call_is_answered_by_its_own_deadline_also_when_it_is_a_short_one)
+{
+    struct asked *soon, *later;
+
+    redis_server_freeze(&redis);
+    soon = ask(one, STORE_ACQUIRE, "L", 'a');
+    later = ask(one, STORE_ACQUIRE, "M", 'a');
+    soon->call.deadline_us = now_us() + 150000;
+    later->call.deadline_us = now_us() + 600000;
+    submit(later);
+    submit(soon);
+    EXPECT(soon, STORE_UNKNOWN);
+    late_by_no_more_than_slack(soon);
+    EXPECT(later, STORE_UNKNOWN);
+    late_by_no_more_than_slack(later);
+}
+END_TEST
+
+/* H13: what was sent before may sit in the socket and be run long after the caller gave up. */
+START_TEST(P7_P8_H13_an_acquire_that_was_answered_unknown_leaves_nothing_once_it_is_cancelled)
+{
+    for (int i = 0; i < 4; i++) {
+        struct asked *a, *w, *c;
+
+        take(two, "M", 'f');
+        redis_server_freeze(&redis);
+        a = submit(ask(one, STORE_ACQUIRE, "L", 'a'));
+        w = submit(asked_to_queue(one, "M", 'b'));
+        a->call.deadline_us = w->call.deadline_us = now_us() + 100000 * (i + 1);
+        EXPECT(a, STORE_UNKNOWN);
+        EXPECT(w, STORE_UNKNOWN);
+        if (i % 2)
+            redis_server_thaw(&redis);
+        c = cancel(one, a); /* the caller tries until the store is back, as the broker does */
+        while (c->call.result == STORE_UNAVAILABLE || c->call.result == STORE_UNKNOWN) {
+            if (redis.frozen)
+                redis_server_thaw(&redis);
+            turn();
+            c = cancel(one, a);
+        }
+        EXPECT(c, STORE_DONE);
+        EXPECT(cancel(one, w), STORE_DONE);
+        ready_again(two);
+        /* every connection's bytes have been read: one of our own, opened last, is served after them */
+        redis_server_ok(&redis, "PING");
+        ck_assert_int_eq(lock_pttl("L"), -2);
+        ck_assert_int_eq(redis_server_int(&redis, "EXISTS %s %s", key("queue", "M"), key("waiters", "M")), 0);
+        EXPECT(break_lock(two, "M"), STORE_DONE);
+        ck_assert_str_eq(keys_left(), "fence incarnation node node");
+    }
+}
+END_TEST
+
+/* ---- H13 with the very bytes ---- */
+
+static redisContext *monitor;
+
+static void monitor_start(void)
+{
+    struct timeval patience = {.tv_sec = 10};
+
+    monitor = redisConnectUnix(redis.socket);
+    ck_assert(monitor && !monitor->err);
+    ck_assert_int_eq(redisSetTimeout(monitor, patience), REDIS_OK);
+    freeReplyObject(redisCommand(monitor, "MONITOR"));
+}
+
+/* One quoted word of a MONITOR line; returns what follows it. */
+static const char *unquote(const char *at, char *out, size_t *ret_len)
+{
+    size_t len = 0;
+
+    ck_assert_int_eq(*at, '"');
+    for (at++; *at != '"'; at++) {
+        unsigned byte = (unsigned char)*at;
+        if (*at == '\\') {
+            at++;
+            byte = (unsigned char)*at;
+            if (*at == 'n')
+                byte = '\n';
+            else if (*at == 'r')
+                byte = '\r';
+            else if (*at == 'x' && sscanf(at + 1, "%2x", &byte) == 1)
+                at += 2;
+        }
+        out[len++] = (char)byte;
+    }
+    *ret_len = len;
+    return at + 1;
+}
+
+struct recorded {
+    char bytes[16384];
+    const char *argv[32];
+    size_t lens[32];
+    int argc;
+};
+
+/* The next script call that Redis got with this word in it. */
+static void record(struct recorded *r, const char *word)
+{
+    for (;;) {
+        redisReply *line;
+        const char *at;
+        char *out = r->bytes;
+
+        ck_assert_int_eq(redisGetReply(monitor, (void **)&line), REDIS_OK);
+        at = strstr(line->str, "\"EVAL");
+        if (!at || !strstr(at, word)) {
+            freeReplyObject(line);
+            continue;
+        }
+        for (r->argc = 0; *at == '"'; r->argc++) {
+            ck_assert_int_lt(r->argc, 32);
+            r->argv[r->argc] = out;
+            at = unquote(at, out, &r->lens[r->argc]);
+            out += r->lens[r->argc];
+            at += *at == ' ';
+        }
+        freeReplyObject(line);
+        return;
+    }
+}
+
+static void replay(const struct recorded *r, char *ret_status, size_t cap)
+{
+    redisReply *reply = redisCommandArgv(redis.context, r->argc, (const char **)(uintptr_t)r->argv, r->lens);
+
+    ck_assert_ptr_nonnull(reply);
+    ck_assert_msg(reply->type == REDIS_REPLY_ARRAY, "%s", reply->str);
+    snprintf(ret_status, cap, "%s", reply->element[0]->str);
+    freeReplyObject(reply);
+}
+
+START_TEST(P7_H13_a_script_of_an_earlier_connection_does_nothing)
+{
+    static struct recorded granted, queued, renewed, cancelled;
+    struct asked *a;
+    char status[32];
+    int first = one->attached;
+
+    warm_up();
+    monitor_start();
+    a = take(one, "L", 'a');
+    record(&granted, a->call.lease_id.text);
+    EXPECT(renew(one, "L", 'a', 90000), STORE_DONE);
+    record(&renewed, a->call.lease_id.text);
+    EXPECT(cancel(one, a), STORE_DONE);
+    record(&cancelled, a->call.lease_id.text);
+    EXPECT(queue_up(one, "L", 'b'), STORE_HELD);
+    record(&queued, id_of('b').text);
+    EXPECT(release(one, "L", 'a'), STORE_DONE);
+    EXPECT(leave(one, "L", 'b'), STORE_DONE);
+    replay(&granted, status, sizeof(status)); /* as long as the connection is the node's own it counts */
+    ck_assert_str_eq(status, "granted");
+    replay(&cancelled, status, sizeof(status));
+    ck_assert_int_eq(lock_pttl("L"), -2);
+
+    redis_server_ok(&redis, "CLIENT KILL TYPE normal");
+    RUN_UNTIL(one->attached > first, 10000);
+    replay(&granted, status, sizeof(status));
+    ck_assert_str_eq(status, "differs");
+    ck_assert_int_eq(lock_pttl("L"), -2);
+    a = take(one, "L", 'a');
+    replay(&renewed, status, sizeof(status));
+    ck_assert_str_eq(status, "differs");
+    ck_assert_int_le(lock_pttl("L"), TTL_MS);
+    replay(&queued, status, sizeof(status));
+    ck_assert_str_eq(status, "differs");
+    ck_assert_int_eq(redis_server_int(&redis, "EXISTS %s", key("queue", "L")), 0);
+    replay(&cancelled, status, sizeof(status));
+    ck_assert_str_eq(status, "differs");
+    EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
+    redisFree(monitor);
+}
+END_TEST
+
+/* ---- C24: the connection goes with calls in flight ---- */
+
+struct flight {
+    struct asked *granted, *acquire, *queue, *renew, *release, *check, *breaking, *inspect, *list, *cancel;
+};
+
+/* Has every operation on its way to a Redis that does not read yet. */
+static void take_off(struct flight *f, bool cut_first)
+{
+    warm_up();
+    take(one, "held", 'a');
+    take(one, "mine", 'b');
+    take(one, "broken", 'c');
+    take(one, "renewed", 'e');
+    f->granted = take(one, "undone", 'd');
+    redis_server_freeze(&redis);
+    if (cut_first)
+        redis_server_write(&redis, "CLIENT KILL TYPE normal"); /* read before what comes now, which is lost unread */
+    f->acquire = ask(one, STORE_ACQUIRE, "new", 'f');
+    f->queue = asked_to_queue(one, "held", 'f');
+    f->renew = ask(one, STORE_RENEW, "renewed", 'e');
+    f->renew->call.ttl_ms = 90000;
+    f->release = ask(one, STORE_RELEASE, "mine", 'b');
+    f->check = ask(one, STORE_CHECK, "undone", '\0');
+    f->check->call.token = f->granted->call.ret_token;
+    f->breaking = ask(one, STORE_BREAK, "broken", '\0');
+    f->inspect = ask(one, STORE_INSPECT, "held", '\0');
+    f->list = ask(one, STORE_LIST, "", '\0');
+    f->list->call.prefix = "held";
+    f->list->call.prefix_len = 4;
+    f->cancel = ask(one, STORE_CANCEL, "undone", 'd');
+    f->cancel->call.confirm = f->granted->call.confirm;
+    submit(f->acquire);
+    submit(f->queue);
+    submit(f->renew);
+    submit(f->release);
+    submit(f->check);
+    submit(f->breaking);
+    submit(f->inspect);
+    submit(f->list);
+    submit(f->cancel);
+    written();
+    if (!cut_first)
+        redis_server_write(&redis, "CLIENT KILL TYPE normal"); /* they will have run, and their answers go with the connection */
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+}
+
+static void landed(const struct flight *f)
+{
+    EXPECT(f->acquire, STORE_DONE);
+    EXPECT(f->queue, STORE_HELD);
+    ck_assert_int_gt(f->queue->call.ret_ticket, 0);
+    EXPECT(f->renew, STORE_DONE);
+    EXPECT(f->release, STORE_UNKNOWN);
+    EXPECT(f->breaking, STORE_UNKNOWN);
+    EXPECT(f->inspect, STORE_DONE);
+    EXPECT(f->list, STORE_DONE);
+    ck_assert_int_eq(f->list->listed_count, 1);
+    EXPECT(f->cancel, STORE_DONE);
+    EXPECT(check(one, "new", f->acquire->call.ret_token), STORE_DONE);
+    ck_assert_int_gt(lock_pttl("renewed"), 80000);
+    ck_assert_int_eq(lock_pttl("undone"), -2);
+    ck_assert_int_eq(EXPECT(inspect(one, "held", 'f'), STORE_DONE)->call.ret_position, 1);
+}
+
+START_TEST(P7_C24_calls_lost_before_they_ran_are_run_again)
+{
+    struct flight f;
+
+    take_off(&f, true);
+    landed(&f);
+    EXPECT(f.check, STORE_DONE); /* its first run, in order: before the cancel */
+    ck_assert_int_gt(lock_pttl("mine"), 0); /* release and break did not run, and are not run behind the caller's back */
+    ck_assert_int_gt(lock_pttl("broken"), 0);
+}
+END_TEST
+
+START_TEST(P7_C24_calls_that_ran_and_whose_answers_were_lost_are_run_again_to_the_same_effect)
+{
+    struct flight f;
+
+    take_off(&f, false);
+    landed(&f);
+    EXPECT(f.check, STORE_LOST); /* its second run, after the cancel's first */
+    ck_assert_int_eq(lock_pttl("mine"), -2);
+    ck_assert_int_eq(lock_pttl("broken"), -2);
+    ck_assert_int_ge(one->detached, 1);
+}
+END_TEST
+
+START_TEST(P7_a_grant_that_was_run_twice_is_one_grant)
+{
+    struct asked *a;
+
+    warm_up();
+    redis_server_freeze(&redis);
+    a = submit(ask(one, STORE_ACQUIRE, "L", 'a'));
+    written();
+    redis_server_write(&redis, "CLIENT KILL TYPE normal");
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    EXPECT(a, STORE_DONE); /* not REPEATED: nobody had been told before, so it is the caller's to undo */
+    EXPECT(check(two, "L", a->call.ret_token), STORE_DONE);
+    ck_assert(EXPECT(cancel(one, a), STORE_DONE)->call.ret_undone);
+    ck_assert_int_eq(lock_pttl("L"), -2);
+}
+END_TEST
+
+START_TEST(C24_calls_made_while_the_connection_comes_back_are_held)
+{
+    struct asked *in_event = ask(one, STORE_ACQUIRE, "L", 'a'), *after = ask(one, STORE_ACQUIRE, "M", 'a');
+    int first = one->detached;
+    int64_t begun = now_us();
+
+    RUN_UNTIL(now_us() > begun + 1200000, 3000); /* an old, steady connection */
+    one->on_detached = in_event;
+    redis_server_ok(&redis, "CLIENT KILL TYPE normal");
+    RUN_UNTIL(one->detached > first, 5000);
+    submit(after);
+    EXPECT(after, STORE_DONE);
+    EXPECT(in_event, STORE_DONE);
+}
+END_TEST
+
+START_TEST(C26_while_redis_is_gone_calls_fail_at_once_and_it_is_found_again)
+{
+    struct asked *a, *b;
+    int first = one->attached;
+    int64_t begun;
+
+    redis_server_freeze(&redis);
+    a = submit(ask(one, STORE_ACQUIRE, "L", 'a'));
+    b = submit(ask(one, STORE_RELEASE, "L", 'b'));
+    written();
+    redis_server_kill(&redis);
+    begun = now_us();
+    EXPECT(a, STORE_UNKNOWN); /* sent, and its answer died with the server */
+    EXPECT(b, STORE_UNKNOWN);
+    ck_assert_int_lt(now_us() - begun, 700000); /* not held until the deadline */
+    for (int i = 0; i < 20; i++) {
+        b = EXPECT(acquire(one, "L", 'a'), STORE_UNAVAILABLE);
+        ck_assert_int_lt(b->answered_us - b->submitted_us, 100000);
+    }
+    ck_assert(!node_is_ready(one));
+    ck_assert_str_ne(node_problem(one), "");
+    rig_restart_redis();
+    RUN_UNTIL(one->attached > first && two->attached > 1, 10000);
+    close_window();
+    take(one, "L", 'a');
+}
+END_TEST
+
+START_TEST(C27_a_redis_that_is_away_is_not_stormed)
+{
+    struct store_status before, after;
+    int64_t begun;
+
+    redis_server_kill(&redis);
+    RUN_UNTIL(one->detached, 5000);
+    store_get_status(one->store, &before);
+    begun = now_us();
+    while (now_us() < begun + 1500000) {
+        EXPECT(acquire(one, "L", 'a'), STORE_UNAVAILABLE);
+        forget_asked();
+    }
+    store_get_status(one->store, &after);
+    ck_assert_uint_ge(after.connects - before.connects, 3);
+    ck_assert_uint_le(after.connects - before.connects, 20);
+    rig_restart_redis();
+    ready_again(one);
+}
+END_TEST
+
+START_TEST(P6_lost_messages_are_told_and_come_through_again)
+{
+    int before = two->missed;
+
+    redis_server_ok(&redis, "CLIENT KILL TYPE pubsub");
+    RUN_UNTIL(two->missed > before, 10000);
+    ck_assert(node_is_ready(two));
+    take(one, "L", 'a');
+    EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
+    EXPECT(release(one, "L", 'a'), STORE_DONE);
+    ck_assert(node_took(two, 'w', 'b', "L"));
+}
+END_TEST
+
+START_TEST(P6_a_beat_keeps_the_nodes_key_alive)
+{
+    char node_key[64];
+
+    snprintf(node_key, sizeof(node_key), "%s{0}:node:%s", PREFIX, redis_store_node(one->redis));
+    redis_server_ok(&redis, "PEXPIRE %s 1500", node_key);
+    RUN_UNTIL(redis_server_int(&redis, "PTTL %s", node_key) > 2000, 3000);
+    ck_assert_int_eq(one->attached, 1);
+}
+END_TEST
+
+START_TEST(P9_stop_answers_what_is_open)
+{
+    struct asked *sent, *held;
+
+    redis_server_freeze(&redis);
+    sent = submit(ask(one, STORE_ACQUIRE, "L", 'a'));
+    written();
+    redis_store_stop(one->redis);
+    held = submit(ask(one, STORE_ACQUIRE, "M", 'a'));
+    turn(); /* the next one, after which the store may be freed */
+    ck_assert_int_eq(sent->answers, 1);
+    ck_assert_int_eq(held->answers, 1);
+    EXPECT(sent, STORE_UNKNOWN);
+    EXPECT(held, STORE_UNAVAILABLE);
+    redis_store_free(one->redis);
+    one->redis = NULL;
+}
+END_TEST
+
+/* ---- C25: the script cache ---- */
+
+START_TEST(C25_a_lost_script_cache_with_calls_in_flight_fails_nothing_and_keeps_their_order)
+{
+    struct asked *on_one[10], *others[20];
+    char name[24];
+
+    redis_server_freeze(&redis);
+    redis_server_write(&redis, "SCRIPT FLUSH");
+    for (int i = 0; i < 10; i++)
+        on_one[i] = submit(asked_to_queue(one, "L", "0123456789"[i]));
+    for (int i = 0; i < 20; i++) {
+        snprintf(name, sizeof(name), "lock-%d", i);
+        others[i] = submit(ask(i % 2 ? one : two, STORE_ACQUIRE, name, 'a'));
+    }
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    EXPECT(on_one[0], STORE_DONE);
+    for (int i = 1; i < 10; i++) {
+        EXPECT(on_one[i], STORE_HELD);
+        ck_assert_int_eq(EXPECT(inspect(two, "L", "0123456789"[i]), STORE_DONE)->call.ret_position, i);
+    }
+    for (int i = 0; i < 20; i++)
+        EXPECT(others[i], STORE_DONE);
+    ck_assert_int_eq(one->attached + two->attached, 2);
+    ck_assert_int_eq(one->detached + two->detached, 0);
+}
+END_TEST
+
+START_TEST(C25_every_call_attach_and_beat_survives_a_lost_script_cache)
+{
+    struct asked *a;
+    int first = one->attached;
+    char node_key[64];
+
+    snprintf(node_key, sizeof(node_key), "%s{0}:node:%s", PREFIX, redis_store_node(one->redis));
+    for (int i = 0; i < 2; i++) {
+        redis_server_ok(&redis, "SCRIPT FLUSH");
+        a = take(one, "L", 'a');
+        redis_server_ok(&redis, "SCRIPT FLUSH");
+        EXPECT(renew(one, "L", 'a', TTL_MS), STORE_DONE);
+        redis_server_ok(&redis, "SCRIPT FLUSH");
+        EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
+        redis_server_ok(&redis, "SCRIPT FLUSH");
+        EXPECT(inspect(one, "L", '\0'), STORE_DONE);
+        redis_server_ok(&redis, "SCRIPT FLUSH");
+        EXPECT(list(one, ""), STORE_DONE);
+        redis_server_ok(&redis, "SCRIPT FLUSH");
+        EXPECT(i ? release(one, "L", 'a') : break_lock(one, "L"), STORE_DONE);
+        a = take(one, "L", 'a');
+        redis_server_ok(&redis, "SCRIPT FLUSH");
+        EXPECT(cancel(one, a), STORE_DONE);
+    }
+    redis_server_ok(&redis, "SCRIPT FLUSH");
+    redis_server_ok(&redis, "PEXPIRE %s 1500", node_key);
+    RUN_UNTIL(redis_server_int(&redis, "PTTL %s", node_key) > 2000, 3000);
+    redis_server_ok(&redis, "SCRIPT FLUSH");
+    redis_server_ok(&redis, "CLIENT KILL TYPE normal");
+    RUN_UNTIL(one->attached > first, 10000);
+}
+END_TEST
+
+/* ---- C09: what pawl did not write ---- */
+
+static void everything_minds_the_foreign_key(const char *type)
+{
+    struct asked *a = ask(one, STORE_CANCEL, "L", 'a');
+    struct asked known = {.call = {.lease_id = id_of('a'), .ret_token = node_fence(one), .ret_granted_ms = 1}, .name = "L"};
+
+    EXPECT(acquire(one, "L", 'a'), STORE_UNAVAILABLE);
+    EXPECT(queue_up(one, "L", 'b'), STORE_UNAVAILABLE);
+    EXPECT(renew(one, "L", 'a', TTL_MS), STORE_LOST);
+    EXPECT(release(one, "L", 'a'), STORE_LOST);
+    EXPECT(check(one, "L", 5), STORE_LOST);
+    EXPECT(inspect(one, "L", '\0'), STORE_UNAVAILABLE);
+    ck_assert(break_lock(one, "L")->call.result != STORE_DONE);
+    ck_assert_int_eq(EXPECT(list(one, ""), STORE_DONE)->listed_count, 0);
+    a->call.confirm = 1;
+    a->call.queue = true;
+    EXPECT(submit(a), STORE_DONE);
+    ck_assert(!a->call.ret_undone);
+    ck_assert_str_eq(redis_server_text(&redis, "TYPE %s", key("lock", "L")), type);
+    hold_window_open();
+    EXPECT(acquire(one, "L", 'a'), STORE_RECOVERING);
+    ck_assert(renew_known(one, &known, TTL_MS)->call.result != STORE_DONE);
+    ck_assert_str_eq(redis_server_text(&redis, "TYPE %s", key("lock", "L")), type);
+    ck_assert(release_known(one, &known)->call.result != STORE_DONE);
+    ck_assert(break_lock(one, "L")->call.result != STORE_DONE);
+    EXPECT(submit(ask(one, STORE_CANCEL, "L", 'a')), STORE_DONE);
+    ck_assert_str_eq(redis_server_text(&redis, "TYPE %s", key("lock", "L")), type);
+    close_window();
+}
+
+START_TEST(C09_a_foreign_string_at_a_lock_is_neither_granted_nor_touched)
+{
+    static const char *const values[] = {"", "mine", "released", "released x", "11111111-1111-4111-8111-111111111111 5",
+                                         "11111111-1111-4111-8111-111111111111 x 0123456789abcdef 1 1 owner"};
+
+    lock_is_foreign();
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        redis_server_ok(&redis, "SET %s %s", key("lock", "L"), values[i]);
+        everything_minds_the_foreign_key("string");
+        ck_assert_str_eq(redis_server_text(&redis, "GET %s", key("lock", "L")), values[i]);
+    }
+    redis_server_ok(&redis, "DEL %s", key("lock", "L"));
+    take(one, "L", 'a');
+}
+END_TEST
+
+START_TEST(C09_a_foreign_key_of_another_type_at_a_lock_is_neither_granted_nor_touched)
+{
+    lock_is_foreign();
+    redis_server_ok(&redis, "RPUSH %s x", key("lock", "L"));
+    everything_minds_the_foreign_key("list");
+    redis_server_ok(&redis, "DEL %s", key("lock", "L"));
+    redis_server_ok(&redis, "HSET %s x y", key("lock", "L"));
+    everything_minds_the_foreign_key("hash");
+    redis_server_ok(&redis, "DEL %s", key("lock", "L"));
+    take(one, "L", 'a');
+}
+END_TEST
+
+START_TEST(C09_a_queue_of_another_type_is_an_error_and_no_grant)
+{
+    take(one, "L", 'a');
+    redis_server_ok(&redis, "SET %s x", key("queue", "L"));
+    redis_server_ok(&redis, "SET %s x", key("queue", "M"));
+    EXPECT(queue_up(two, "L", 'b'), STORE_UNAVAILABLE);
+    EXPECT(acquire(two, "M", 'b'), STORE_UNAVAILABLE);
+    ck_assert_int_eq(lock_pttl("M"), -2);
+    ck_assert_int_eq(one->attached + two->attached, 2); /* the connection is none the worse */
+    redis_server_ok(&redis, "DEL %s %s", key("queue", "M"), key("queue", "L"));
+    take(two, "M", 'b');
+    EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
+}
+END_TEST
+
+/* ---- fence and incarnation damaged ---- */
+
+static void nothing_is_granted(void)
+{
+    struct asked *a = acquire(one, "L", 'a');
+
+    ck_assert_msg(a->call.result == STORE_UNAVAILABLE || a->call.result == STORE_UNKNOWN, "%s", result_name(a->call.result));
+    ck_assert_int_eq(lock_pttl("L"), -2);
+}
+
+START_TEST(H16_C10_a_damaged_fence_is_refused_and_nothing_granted)
+{
+    static const char *const fences[] = {"", "x", "12x", "-5", "007", "1.5", "4503599627370496", " 1795976402352474"};
+
+    for (size_t i = 0; i < sizeof(fences) / sizeof(fences[0]); i++) {
+        int before = one->attached;
+
+        redis_server_ok(&redis, "SET %s{0}:fence %s", PREFIX, fences[i]);
+        redis_server_ok(&redis, "DEL %s{0}:incarnation", PREFIX);
+        nothing_is_granted();
+        ck_assert_msg(!node_is_ready(one), "'%s' was accepted", fences[i]);
+        ck_assert_ptr_nonnull(strstr(node_problem(one), "fence"));
+        ck_assert_str_eq(redis_server_text(&redis, "GET %s{0}:fence", PREFIX), fences[i]); /* left for the operator to see */
+        redis_server_ok(&redis, "DEL %s{0}:fence", PREFIX);
+        RUN_UNTIL(one->attached > before, 10000);
+        ck_assert(one->new_life);
+        close_window();
+        EXPECT(release(one, "L", 'a'), STORE_LOST);
+    }
+}
+END_TEST
+
+/* Lua reads more as a number than Redis counts on from. */
+START_TEST(H16_a_fence_that_only_lua_takes_for_a_number_grants_nothing)
+{
+    static const char *const fences[] = {"9e15", "0x10000000000000", "5000000000000000.0", " 5000000000000000"};
+
+    for (size_t i = 0; i < sizeof(fences) / sizeof(fences[0]); i++) {
+        redis_server_ok(&redis, "SET %s{0}:fence %s", PREFIX, fences[i]);
+        nothing_is_granted();
+        ck_assert_str_eq(redis_server_text(&redis, "GET %s{0}:fence", PREFIX), fences[i]);
+    }
+}
+END_TEST
+
+START_TEST(H16_a_fence_or_incarnation_of_another_type_is_refused)
+{
+    static const char *const keys[] = {"fence", "incarnation"};
+
+    for (int i = 0; i < 2; i++) {
+        int before = one->attached;
+
+        redis_server_ok(&redis, "DEL %s{0}:%s", PREFIX, keys[i]);
+        redis_server_ok(&redis, "RPUSH %s{0}:%s x", PREFIX, keys[i]);
+        nothing_is_granted();
+        ck_assert(!node_is_ready(one));
+        ck_assert_str_eq(redis_server_text(&redis, "TYPE %s{0}:%s", PREFIX, keys[i]), "list");
+        redis_server_ok(&redis, "DEL %s{0}:%s", PREFIX, keys[i]);
+        RUN_UNTIL(one->attached > before && node_is_ready(one), 10000);
+        close_window();
+    }
+    take(one, "L", 'a');
+}
+END_TEST
+
+START_TEST(H16_tokens_end_below_2_to_the_53_and_never_repeat)
+{
+    struct asked *a = take(one, "old", 'a'), *b;
+
+    EXPECT(queue_up(two, "old", 'b'), STORE_HELD);
+    redis_server_ok(&redis, "SET %s{0}:fence 9007199254740989", PREFIX);
+    b = take(one, "L", 'a');
+    ck_assert_int_eq(b->call.ret_token, INT64_C(9007199254740990)); /* the last: exact in every client */
+    EXPECT(check(one, "L", b->call.ret_token), STORE_DONE);
+    EXPECT(check(one, "L", b->call.ret_token - 1), STORE_LOST);
+    for (int i = 0; i < 3; i++) {
+        static const char *const fences[] = {"9007199254740990", "9007199254740993", "9223372036854775807"};
+
+        redis_server_ok(&redis, "SET %s{0}:fence %s", PREFIX, fences[i]);
+        b = EXPECT(acquire(i ? two : one, "M", 'a'), STORE_UNAVAILABLE);
+        ck_assert_ptr_nonnull(strstr(b->call.problem, "exhausted"));
+        EXPECT(queue_up(one, "L", 'c'), STORE_UNAVAILABLE); /* tickets come from there, too */
+        ck_assert_int_eq(lock_pttl("M"), -2);
+        EXPECT(check(one, "old", a->call.ret_token), STORE_DONE); /* what is held goes on */
+        EXPECT(renew(one, "old", 'a', TTL_MS), STORE_DONE);
+    }
+    EXPECT(release(one, "old", 'a'), STORE_DONE);
+}
+END_TEST
+
+START_TEST(H16_attach_refuses_a_node_that_saw_a_fence_out_of_range)
+{
+    redis_server_ok(&redis, "SET %s{0}:fence 5000000000000000", PREFIX);
+    take(one, "L", 'a');
+    redis_server_ok(&redis, "FLUSHALL");
+    nothing_is_granted();
+    ck_assert(!node_is_ready(one));
+    ck_assert_ptr_nonnull(strstr(node_problem(one), "fence"));
+}
+END_TEST
+
+/* ---- what attach refuses ---- */
+
+START_TEST(C19_a_replica_is_refused_and_a_promoted_one_found_again)
+{
+    struct node *fresh;
+
+    take(one, "L", 'a');
+    redis_server_ok(&redis, "REPLICAOF 127.0.0.1 1");
+    EXPECT(acquire(one, "M", 'a'), STORE_UNAVAILABLE);
+    EXPECT(renew(two, "L", 'a', TTL_MS), STORE_UNAVAILABLE);
+    RUN_UNTIL(!node_is_ready(one) && !node_is_ready(two), 5000);
+    fresh = rig_node(WINDOW_MS);
+    RUN_UNTIL(strstr(node_problem(fresh), "not a master") && strstr(node_problem(one), "not a master"), 5000);
+    ck_assert_str_eq(node_role(fresh), "replica");
+    ck_assert_int_eq(fresh->attached, 0);
+    EXPECT(release(one, "L", 'a'), STORE_UNAVAILABLE);
+    redis_server_ok(&redis, "REPLICAOF NO ONE");
+    RUN_UNTIL(node_is_ready(one) && node_is_ready(two) && node_is_ready(fresh), 10000);
+    ck_assert_str_eq(node_role(one), "master");
+    ck_assert_str_eq(node_problem(one), "");
+}
+END_TEST
+
+/* A beat finds out also when nobody calls. */
+START_TEST(C19_an_idle_node_notices_that_its_master_was_demoted)
+{
+    redis_server_ok(&redis, "REPLICAOF 127.0.0.1 1");
+    RUN_UNTIL(!node_is_ready(one), 3000);
+}
+END_TEST
+
+START_TEST(C22_a_server_that_may_evict_is_refused_unless_it_is_allowed)
+{
+    struct node *fresh = rig_node(WINDOW_MS);
+
+    redis_server_ok(&redis, "CONFIG SET maxmemory-policy allkeys-lru");
+    RUN_UNTIL(node_is_ready(fresh), 10000); /* without a limit nothing is evicted */
+    redis_server_ok(&redis, "CONFIG SET maxmemory 500mb");
+    fresh = rig_node(WINDOW_MS);
+    RUN_UNTIL(strstr(node_problem(fresh), "allkeys-lru"), 10000);
+    ck_assert_ptr_nonnull(strstr(node_problem(fresh), "--allow-eviction"));
+    EXPECT(acquire(fresh, "L", 'a'), STORE_UNAVAILABLE);
+    redis_server_ok(&redis, "CONFIG SET maxmemory-policy noeviction");
+    RUN_UNTIL(node_is_ready(fresh), 10000);
+    take(fresh, "L", 'a');
+    redis_server_ok(&redis, "CONFIG SET maxmemory-policy volatile-ttl");
+    node_stop(fresh);
+    rig_allow_eviction = true;
+    fresh = rig_node(WINDOW_MS);
+    RUN_UNTIL(node_is_ready(fresh), 10000);
+}
+END_TEST
+
+START_TEST(C20_a_redis_that_is_loading_is_waited_for)
+{
+    static const char *const slow[] = {"--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024", NULL};
+    int first = one->attached;
+    bool loading = false;
+
+    redis_server_ok(&redis, "DEBUG POPULATE 800 filler 200");
+    redis_server_ok(&redis, "SAVE");
+    redis_server_kill(&redis);
+    rig_redis_options = slow;
+    rig_restart_redis();
+    while (one->attached == first) {
+        struct asked *a = acquire(one, "L", 'a');
+
+        ck_assert_int_le(a->answered_us, a->call.deadline_us + SLACK_MS * 1000);
+        loading = loading || (a->call.result == STORE_UNAVAILABLE && strstr(a->call.problem, "loading"));
+        ck_assert_int_ne(a->call.result, STORE_DONE);
+        forget_asked();
+        turn();
+    }
+    ck_assert(loading);
+    ready_again(one);
+    close_window();
+    take(one, "L", 'a');
+}
+END_TEST
+
+START_TEST(C26_a_node_may_start_before_its_redis)
+{
+    struct node *early;
+    struct asked *a;
+
+    node_stop(one);
+    node_stop(two);
+    redis_server_kill(&redis);
+    early = rig_node(WINDOW_MS);
+    a = submit(ask(early, STORE_ACQUIRE, "L", 'a')); /* before the first attempt: held until it has failed */
+    EXPECT(a, STORE_UNAVAILABLE);
+    ck_assert_int_lt(a->answered_us, a->submitted_us + 500000);
+    ck_assert(!node_is_ready(early));
+    rig_restart_redis();
+    RUN_UNTIL(early->attached, 5000);
+    close_window();
+    take(early, "L", 'a');
+}
+END_TEST
+
+/* ---- C21 and other refusals of Redis ---- */
+
+START_TEST(C21_a_full_redis_grants_nothing_and_lets_go)
+{
+    struct asked *a = take(one, "L", 'a'), *r;
+    int64_t left;
+
+    EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
+    redis_server_ok(&redis, "CONFIG SET maxmemory 1");
+    left = lock_pttl("L");
+    r = EXPECT(acquire(one, "M", 'c'), STORE_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(r->call.problem, "OOM"));
+    ck_assert_int_eq(lock_pttl("M"), -2);
+    EXPECT(queue_up(one, "L", 'c'), STORE_UNAVAILABLE);
+    ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_waiters, 1);
+    r = renew(one, "L", 'a', 90000);
+    if (r->call.result != STORE_DONE) {
+        EXPECT(r, STORE_UNAVAILABLE);
+        ck_assert_int_le(lock_pttl("L"), left);
+    }
+    EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
+    EXPECT(release(one, "L", 'a'), STORE_DONE);
+    ck_assert_int_eq(lock_pttl("L"), -2);
+    r = queue_up(two, "L", 'b'); /* granted, or its place is kept */
+    if (r->call.result != STORE_DONE) {
+        EXPECT(r, STORE_UNAVAILABLE);
+        ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 1);
+    }
+    redis_server_ok(&redis, "CONFIG SET maxmemory 0");
+    take(one, "M", 'c');
+    ck_assert(queue_up(two, "L", 'b')->call.result <= STORE_REPEATED);
+    ck_assert_int_eq(one->attached + two->attached, 2);
+}
+END_TEST
+
+START_TEST(C09_a_lock_has_its_end_also_where_expire_is_forbidden)
+{
+    redis_server_ok(&redis, "ACL SETUSER default -expire -pexpire");
+    take(one, "L", 'a');
+    ck_assert_int_gt(lock_pttl("L"), 20000);
+    EXPECT(renew(one, "L", 'a', 60000), STORE_DONE);
+    ck_assert_int_gt(lock_pttl("L"), 50000);
+    redis_server_ok(&redis, "ACL SETUSER default -set");
+    ck_assert_int_ge(acquire(one, "M", 'a')->call.result, STORE_UNAVAILABLE);
+    ck_assert_int_eq(lock_pttl("M"), -2);
+    redis_server_ok(&redis, "ACL SETUSER default +@all");
+    ready_again(one);
+    take(one, "M", 'a');
+}
+END_TEST
+
+START_TEST(P9_a_redis_busy_with_a_script_is_an_error_and_nothing_was_done)
+{
+    struct asked *a;
+
+    redis_server_ok(&redis, "CONFIG SET busy-reply-threshold 20");
+    redis_server_write(&redis, "EVAL %s 0", "local t = redis.call('TIME') local now repeat now = redis.call('TIME') until "
+                                            "(now[1] - t[1]) * 1000000 + now[2] - t[2] > 500000 return 1");
+    a = acquire(one, "L", 'a');
+    redis_server_answer(&redis);
+    ck_assert_msg(a->call.result == STORE_UNAVAILABLE || a->call.result == STORE_DONE, "%s", result_name(a->call.result));
+    if (a->call.result == STORE_UNAVAILABLE)
+        ck_assert_int_eq(lock_pttl("L"), -2);
+    late_by_no_more_than_slack(a);
+}
+END_TEST
+
+/* ---- all of it at random ---- */
+
+enum { LOCKS = 4, ROUNDS = 250 };
+
+static void mischief(struct dice *dice)
+{
+    switch (dice_roll(dice, 10)) {
+    case 0:
+        redis_server_write(&redis, "CLIENT KILL TYPE normal");
+        break;
+    case 1:
+        redis_server_write(&redis, "CLIENT KILL TYPE pubsub");
+        break;
+    case 2:
+        redis_server_write(&redis, "SCRIPT FLUSH");
+        break;
+    case 3:
+        redis_server_write(&redis, "DEL %s{0}:node:%s", PREFIX, redis_store_node(dice_roll(dice, 2) ? one->redis : two->redis));
+        break;
+    default:
+        redis_server_write(&redis, "PING");
+        break;
+    }
+}
+
+/* Gives up whatever this acquire may have done, as the broker would. */
+static void settle(struct asked *a)
+{
+    for (;;) {
+        struct asked *c = cancel(a->node, a);
+        if (c->call.result == STORE_DONE)
+            return;
+        ck_assert_int_ge(c->call.result, STORE_UNAVAILABLE);
+        turn();
+    }
+}
+
+/* Each round every lock is asked for through both nodes at once while something happens to Redis. One at most may hold it, with a greater token than
+ * ever before; then everything is given up, and nothing is left. */
+START_TEST(P1_P2_P8_C24_C25_random_mischief_breaks_no_promise)
+{
+    struct dice dice;
+    int64_t greatest[LOCKS] = {0};
+    struct asked *asked[LOCKS][2];
+
+    dice_init(&dice);
+    for (int round = 0; round < ROUNDS; round++) {
+        unsigned before = dice_roll(&dice, 2);
+
+        redis_server_freeze(&redis);
+        if (before)
+            mischief(&dice);
+        for (int lock = 0; lock < LOCKS; lock++) {
+            char name[2] = {(char)('K' + lock), '\0'};
+            for (int n = 0; n < 2; n++) {
+                asked[lock][n] = ask(n ? two : one, STORE_ACQUIRE, name, n ? 'b' : 'a');
+                asked[lock][n]->call.queue = dice_roll(&dice, 2);
+                submit(asked[lock][n]);
+            }
+        }
+        turn();
+        if (!before)
+            mischief(&dice);
+        redis_server_thaw(&redis);
+        redis_server_answer(&redis);
+        for (int lock = 0; lock < LOCKS; lock++) {
+            int holders = 0;
+            for (int n = 0; n < 2; n++) {
+                if (answer(asked[lock][n]) != STORE_DONE) {
+                    DICE_ASSERT(&dice, round, asked[lock][n]->call.result != STORE_REPEATED);
+                    continue;
+                }
+                holders++;
+                DICE_ASSERT(&dice, round, asked[lock][n]->call.ret_token > greatest[lock]);
+                greatest[lock] = asked[lock][n]->call.ret_token;
+            }
+            DICE_ASSERT(&dice, round, holders == 1);
+        }
+        for (int lock = 0; lock < LOCKS; lock++) {
+            settle(asked[lock][0]);
+            settle(asked[lock][1]);
+        }
+        ready_again(one);
+        ready_again(two);
+        DICE_ASSERT(&dice, round, strcmp(keys_left(), "fence incarnation node node") == 0);
+        forget_asked();
+        one->note_count = two->note_count = 0;
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("store_faults");
+    TCase *silence = tcase_create("silence"), *flight = tcase_create("flight"), *damage = tcase_create("damage"), *refusals = tcase_create("refusals"),
+          *random = tcase_create("mischief");
+    TCase *const all[] = {silence, flight, damage, refusals, random};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
+        tcase_add_checked_fixture(all[i], start, rig_stop);
+        tcase_set_timeout(all[i], 60);
+        suite_add_tcase(suite, all[i]);
+    }
+    tcase_add_test(silence, P9_C23_a_frozen_redis_leaves_no_call_unanswered_beyond_its_deadline);
+    tcase_add_test(silence, P9_a_call_is_answered_by_its_own_deadline_also_when_it_is_a_short_one);
+    tcase_add_test(silence, P7_P8_H13_an_acquire_that_was_answered_unknown_leaves_nothing_once_it_is_cancelled);
+    tcase_add_test(silence, P7_H13_a_script_of_an_earlier_connection_does_nothing);
+    tcase_add_test(flight, P7_C24_calls_lost_before_they_ran_are_run_again);
+    tcase_add_test(flight, P7_C24_calls_that_ran_and_whose_answers_were_lost_are_run_again_to_the_same_effect);
+    tcase_add_test(flight, P7_a_grant_that_was_run_twice_is_one_grant);
+    tcase_add_test(flight, C24_calls_made_while_the_connection_comes_back_are_held);
+    tcase_add_test(flight, C26_while_redis_is_gone_calls_fail_at_once_and_it_is_found_again);
+    tcase_add_test(flight, C27_a_redis_that_is_away_is_not_stormed);
+    tcase_add_test(flight, P6_lost_messages_are_told_and_come_through_again);
+    tcase_add_test(flight, P6_a_beat_keeps_the_nodes_key_alive);
+    tcase_add_test(flight, P9_stop_answers_what_is_open);
+    tcase_add_test(flight, C25_a_lost_script_cache_with_calls_in_flight_fails_nothing_and_keeps_their_order);
+    tcase_add_test(flight, C25_every_call_attach_and_beat_survives_a_lost_script_cache);
+    tcase_add_test(damage, C09_a_foreign_string_at_a_lock_is_neither_granted_nor_touched);
+    tcase_add_test(damage, C09_a_foreign_key_of_another_type_at_a_lock_is_neither_granted_nor_touched);
+    tcase_add_test(damage, C09_a_queue_of_another_type_is_an_error_and_no_grant);
+    tcase_add_test(damage, H16_C10_a_damaged_fence_is_refused_and_nothing_granted);
+    tcase_add_test(damage, H16_a_fence_that_only_lua_takes_for_a_number_grants_nothing);
+    tcase_add_test(damage, H16_a_fence_or_incarnation_of_another_type_is_refused);
+    tcase_add_test(damage, H16_tokens_end_below_2_to_the_53_and_never_repeat);
+    tcase_add_test(damage, H16_attach_refuses_a_node_that_saw_a_fence_out_of_range);
+    tcase_add_test(refusals, C19_a_replica_is_refused_and_a_promoted_one_found_again);
+    tcase_add_test(refusals, C19_an_idle_node_notices_that_its_master_was_demoted);
+    tcase_add_test(refusals, C22_a_server_that_may_evict_is_refused_unless_it_is_allowed);
+    tcase_add_test(refusals, C20_a_redis_that_is_loading_is_waited_for);
+    tcase_add_test(refusals, C26_a_node_may_start_before_its_redis);
+    tcase_add_test(refusals, C21_a_full_redis_grants_nothing_and_lets_go);
+    tcase_add_test(refusals, C09_a_lock_has_its_end_also_where_expire_is_forbidden);
+    tcase_add_test(refusals, P9_a_redis_busy_with_a_script_is_an_error_and_nothing_was_done);
+    tcase_add_test(random, P1_P2_P8_C24_C25_random_mischief_breaks_no_promise);
+    return check_main(suite);
+}
