@@ -26,6 +26,9 @@
  *   CLEANING  cancel                      no                 the store's answer -> freed; store away -> OWED
  *   OWED      none                        no                 attached, or a second later -> CLEANING; the grant's ttl is over -> freed
  *
+ * Beside these, PUTTING: a request that no client made, for one lease of the table. After every attach to a life of the data that this node did not
+ * know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for).
+ *
  * Rules that keep grants safe:
  *  - A lease is granted by the store's answer to an acquire and in no other way; a wake-up only makes the waiter ask again.
  *  - Every request has one confirm number for all its tries. A cancel undoes a grant only under that number, so it can't touch a lease
@@ -45,7 +48,7 @@
 #include "daemon/lease_table.h"
 #include "daemon/log.h"
 
-enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED };
+enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING };
 
 #define SPARE_MAX      256
 #define OWED_MAX       20000
@@ -56,6 +59,8 @@ enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED };
 #define LIST_STEPS_MAX 200
 #define LIST_LOOK_MIN  10      /* keys a step of a list looks at */
 #define LIST_LOOK_MAX  1000
+#define PUTTING_MAX    128     /* leases being put back at one time */
+#define PUT_AGAIN_US   100000  /* after the store failed to */
 #define SWEEP          256     /* places that a look at the queue examines for waiters of dead nodes */
 
 struct request_list {
@@ -76,7 +81,9 @@ struct broker {
     struct request_list owed;
     struct broker_request *spare;
     size_t spare_count, open;
-    int64_t tries_open;
+    int64_t tries_open, putting;
+    int64_t put_again_us; /* INT64_MAX: no need */
+    struct log_gate gone_gate;
     uint64_t confirms;
     unsigned jitter;
     bool attached, draining;
@@ -140,6 +147,7 @@ static void set_alarm(struct broker *b)
 {
     int64_t at = earlier(heap_next_us(&b->ends), earlier(wait_queue_next_us(b->waiters), lease_table_next_us(b->leases)));
 
+    at = earlier(at, b->put_again_us);
     if (b->again.first && b->attached && b->tries_open < TRIES_OPEN_MAX)
         at = 0;
     b->host.alarm(b->host.arg, at);
@@ -178,6 +186,7 @@ struct broker *broker_new(const struct clock *clock, const struct broker_config 
     b->leases = lease_table_new();
     b->waiters = wait_queue_new();
     b->jitter = (unsigned)clock_now_us(clock);
+    b->put_again_us = INT64_MAX;
     if (!b->leases || !b->waiters) {
         broker_free(b);
         return NULL;
@@ -741,6 +750,81 @@ static void ended(struct broker_request *r)
     refuse(r, STORE_UNAVAILABLE, call->problem);
 }
 
+/* ---- leases put back ---- */
+
+static bool put_back(struct broker *b, const struct lease *lease)
+{
+    int64_t left_ms = broker_left_ms(b, lease->deadline_us);
+    struct broker_request *r = left_ms > 0 ? broker_request_new(b) : NULL;
+
+    if (!r)
+        return left_ms <= 0;
+    r->op = STORE_PUT_BACK;
+    r->state = PUTTING;
+    r->lease_id = lease->id;
+    r->name_len = lease->name_len;
+    r->owner_len = lease->owner_len;
+    memcpy(r->name, lease->name, lease->name_len);
+    memcpy(r->owner, lease->owner, lease->owner_len);
+    r->call = (struct store_call){.op = STORE_PUT_BACK,
+                                  .name = r->name,
+                                  .name_len = r->name_len,
+                                  .owner = r->owner,
+                                  .owner_len = r->owner_len,
+                                  .lease_id = lease->id,
+                                  .token = lease->token,
+                                  .granted_ms = lease->granted_ms,
+                                  .ttl_ms = left_ms,
+                                  .confirm = ++b->confirms};
+    b->putting++;
+    submit_call(r);
+    return true;
+}
+
+static void put_back_more(struct broker *b)
+{
+    const struct lease *lease;
+
+    while (b->attached && b->putting < PUTTING_MAX && (lease = lease_table_take(b->leases)) != NULL) {
+        if (put_back(b, lease))
+            continue;
+        lease_table_take_again(b->leases, lease->name, lease->name_len, &lease->id);
+        b->put_again_us = broker_now_us(b) + PUT_AGAIN_US;
+        return;
+    }
+}
+
+static void lease_gone(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    uint64_t left_out;
+
+    lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
+    metrics_add(b->metrics, METRIC_GONE, 1);
+    if (log_gate_pass(&b->gone_gate, broker_now_us(b), &left_out))
+        log_warn("lease_gone", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.token), LOG_TEXT("owner", r->owner, r->owner_len),
+                 LOG_ID("lease", r->lease_id.text), LOG_INT("suppressed", left_out));
+}
+
+static void put_back_answered(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    b->putting--;
+    if (r->call.result == STORE_DONE) {
+        metrics_add(b->metrics, METRIC_PUT_BACK, 1);
+    } else if (r->call.result == STORE_LOST) {
+        lease_gone(r);
+    } else { /* the next attach begins again; a store that failed for another reason is asked again soon */
+        lease_table_take_again(b->leases, r->name, r->name_len, &r->lease_id);
+        b->put_again_us = broker_now_us(b) + PUT_AGAIN_US;
+    }
+    let_go(r);
+    if (b->put_again_us == INT64_MAX)
+        put_back_more(b);
+    set_alarm(b);
+}
+
 static void call_done(struct store_call *call)
 {
     struct broker_request *r = call->arg;
@@ -760,6 +844,9 @@ static void call_done(struct store_call *call)
         break;
     case LEAVING:
         left_answered(r);
+        break;
+    case PUTTING:
+        put_back_answered(r);
         break;
     default:
         cleaned(r);
@@ -934,6 +1021,10 @@ void broker_tick(struct broker *b)
     end_waits(b, now);
     look_at_lines(b, now);
     ask_again(b);
+    if (b->put_again_us <= now) {
+        b->put_again_us = INT64_MAX;
+        put_back_more(b);
+    }
     (void)lease_table_expire(b->leases, now, 1000);
     set_alarm(b);
 }
@@ -960,9 +1051,11 @@ static void on_attached(void *arg, bool new_life, bool window_open)
 {
     struct broker *b = arg;
 
-    (void)new_life;
-    (void)window_open;
     b->attached = true;
+    if (new_life || window_open) {
+        lease_table_begin_round(b->leases);
+        put_back_more(b);
+    }
     settle_all(b);
     wait_queue_each(b->waiters, mark_again, b);
     set_alarm(b);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "daemon/name_hash.h"
 
@@ -17,24 +18,43 @@
 struct entry {
     struct lease lease;
     struct heap_node due;
+    TAILQ_ENTRY(entry) link;
+    bool in_round; /* on the list of those still to be taken */
     UT_hash_handle hh;
     bool added;
     char text[]; /* name, then owner */
 };
 
+TAILQ_HEAD(entry_list, entry);
+
 struct lease_table {
     struct entry *by_name;
     struct heap due;
+    struct entry_list todo, rest; /* every entry is on one of them */
 };
 
 struct lease_table *lease_table_new(void)
 {
-    return calloc(1, sizeof(struct lease_table));
+    struct lease_table *table = calloc(1, sizeof(*table));
+
+    if (table) {
+        TAILQ_INIT(&table->todo);
+        TAILQ_INIT(&table->rest);
+    }
+    return table;
+}
+
+static void move(struct lease_table *table, struct entry *entry, bool in_round)
+{
+    TAILQ_REMOVE(entry->in_round ? &table->todo : &table->rest, entry, link);
+    TAILQ_INSERT_TAIL(in_round ? &table->todo : &table->rest, entry, link);
+    entry->in_round = in_round;
 }
 
 static void remove_entry(struct lease_table *table, struct entry *entry)
 {
     heap_remove(&table->due, &entry->due);
+    TAILQ_REMOVE(entry->in_round ? &table->todo : &table->rest, entry, link);
     HASH_DEL(table->by_name, entry);
     free(entry);
 }
@@ -96,6 +116,7 @@ int lease_table_put(struct lease_table *table, const struct lease *lease)
         free(entry);
         return -1;
     }
+    TAILQ_INSERT_TAIL(&table->rest, entry, link);
     if (there) /* only now: without memory the older one has to stay */
         remove_entry(table, there);
     return 0;
@@ -124,6 +145,33 @@ void lease_table_see(struct lease_table *table, const char *name, size_t name_le
 
     if (entry && entry->lease.token < token)
         remove_entry(table, entry);
+}
+
+void lease_table_begin_round(struct lease_table *table)
+{
+    struct entry *entry;
+
+    TAILQ_FOREACH(entry, &table->rest, link)
+        entry->in_round = true;
+    TAILQ_CONCAT(&table->todo, &table->rest, link);
+}
+
+const struct lease *lease_table_take(struct lease_table *table)
+{
+    struct entry *entry = TAILQ_FIRST(&table->todo);
+
+    if (!entry)
+        return NULL;
+    move(table, entry, false);
+    return &entry->lease;
+}
+
+void lease_table_take_again(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id)
+{
+    struct entry *entry = find(table, name, name_len);
+
+    if (entry && strcmp(entry->lease.id.text, id->text) == 0)
+        move(table, entry, true);
 }
 
 size_t lease_table_expire(struct lease_table *table, int64_t now_us, size_t most)

@@ -40,6 +40,12 @@ void lease_table_drop(struct lease_table *table, const char *name, size_t name_l
 /* A greater token was seen at this lock: a lesser entry is history. */
 void lease_table_see(struct lease_table *table, const char *name, size_t name_len, int64_t token);
 
+/* A round over all leases there are now, such as putting them back: begin it, then take each in turn (NULL: the round is over). One that was taken may be
+ * put at the end of the round again. Entries that come or go meanwhile are no trouble; what take returns is valid until the table changes. */
+void lease_table_begin_round(struct lease_table *table);
+const struct lease *lease_table_take(struct lease_table *table);
+void lease_table_take_again(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id);
+
 /* Drops what has passed its deadline, at most `most` entries; returns how many. */
 size_t lease_table_expire(struct lease_table *table, int64_t now_us, size_t most);
 int64_t lease_table_next_us(const struct lease_table *table); /* the first deadline, INT64_MAX when empty */

@@ -24,6 +24,8 @@
     X(ATTACHES,             counter,  "pawl_store_attaches_total",           "Attaches to the store.") \
     X(OPENINGS,             counter,  "pawl_store_openings_total",           "Attaches that opened a new life of the data.") \
     X(CONNECTS,             counter,  "pawl_store_connects_total",           "Connection attempts to the store.") \
+    X(PUT_BACK,             counter,  "pawl_leases_put_back_total",          "Leases put back, or found still there, after the data began a new life.") \
+    X(GONE,                 counter,  "pawl_leases_gone_total",              "Leases of this node that could not be put back after the data began a new life.") \
     X(LEASES,               gauge,    "pawl_leases",                         "Live leases that this node granted or last renewed.") \
     X(STORE_PENDING,        gauge,    "pawl_store_pending",                  "Store calls without an answer yet.") \
     X(READY,                gauge,    "pawl_ready",                          "1 while grants can be made.") \

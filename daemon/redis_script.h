@@ -16,6 +16,7 @@ enum redis_script_id {
     SCRIPT_INSPECT,
     SCRIPT_LIST,
     SCRIPT_CANCEL,
+    SCRIPT_PUT_BACK,
     SCRIPT_COUNT
 };
 

@@ -436,6 +436,12 @@ static enum store_result read_cancel(struct store_call *call, const redisReply *
     return STORE_DONE;
 }
 
+static enum store_result read_put_back(struct store_call *call, const redisReply *reply)
+{
+    (void)call;
+    return status_is(reply, "there") ? STORE_DONE : STORE_UNKNOWN;
+}
+
 /* ---- sending calls: one row an operation ---- */
 
 static void add_int(struct redis_store *s, int64_t n)
@@ -523,6 +529,19 @@ static void args_cancel(struct redis_store *s, struct store_call *call)
     add_int(s, queue_word(call));
 }
 
+static void args_put_back(struct redis_store *s, struct store_call *call)
+{
+    char lease[32 + PAWL_OWNER_MAX];
+    int len = snprintf(lease, sizeof(lease), "%" PRId64 " %.*s", call->granted_ms, (int)call->owner_len, call->owner);
+
+    add_str(s, call->lease_id.text);
+    add_int(s, call->token);
+    add_int(s, call->ttl_ms);
+    add_str(s, s->node);
+    add_int(s, (int64_t)call->confirm);
+    redis_link_arg(s->link, lease, (size_t)len);
+}
+
 static const struct call_row {
     enum redis_script_id script;
     size_t args; /* beside the three that every script gets */
@@ -538,6 +557,7 @@ static const struct call_row {
     [STORE_BREAK] = {SCRIPT_BREAK, 1, true, false, args_break, read_break},
     [STORE_INSPECT] = {SCRIPT_INSPECT, 1, true, true, args_inspect, read_inspect},
     [STORE_LIST] = {SCRIPT_LIST, 3, false, true, args_list, read_list},
+    [STORE_PUT_BACK] = {SCRIPT_PUT_BACK, 6, true, true, args_put_back, read_put_back},
     [STORE_CANCEL] = {SCRIPT_CANCEL, 4, true, true, args_cancel, read_cancel},
 };
 

@@ -24,6 +24,7 @@ enum store_op {
     STORE_BREAK,
     STORE_INSPECT,
     STORE_LIST,
+    STORE_PUT_BACK, /* after a loss: this lease is to stand again; DONE: it does, LOST: it is over */
     STORE_CANCEL,  /* give up a place in the queue, undo a grant that nobody learned of, or both */
 };
 
@@ -60,13 +61,13 @@ struct store_call {
     const char *name;
     size_t name_len;
     struct lease_id lease_id;
-    const char *owner; /* acquire, and renew when `token` is given */
+    const char *owner; /* acquire, put back, and renew when `token` is given */
     size_t owner_len;
-    int64_t ttl_ms;      /* acquire, renew */
-    int64_t token;       /* check: the token asked about; renew, release: what the lease table has for this lease id, 0 when it is not there */
-    int64_t granted_ms;  /* renew: from the lease table too (store time, opaque) */
+    int64_t ttl_ms;      /* acquire, renew; put back: what is left */
+    int64_t token;       /* check: the token asked about; renew, release, put back: what the lease table has for this lease id, 0: not there */
+    int64_t granted_ms;  /* renew, put back: from the lease table too (store time, opaque) */
     int64_t deadline_us; /* the store calls `done` by then (on its clock), whatever happens */
-    uint64_t confirm;    /* acquire, renew: this call's own number, unique in the node; cancel: the number to undo, 0 none */
+    uint64_t confirm;    /* acquire, renew, put back: this call's own number, unique in the node; cancel: the number to undo, 0 none */
     bool queue;          /* acquire: take a place when it is not free; cancel: give the place up */
     bool comes_back;     /* acquire: this lease id may have had a place before; cancel: it may want it back, within seconds */
     int64_t ticket;      /* acquire: the place held before, 0 none */

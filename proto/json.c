@@ -225,6 +225,7 @@ static void fill_member(struct json_member *member, const char *key, const json_
     case JSON_TRUE:
     case JSON_FALSE:
         member->tag = JSON_TAG_BOOL;
+        member->integer = json_is_true(value) ? 1 : 0;
         break;
     case JSON_NULL:
         member->tag = JSON_TAG_NULL;

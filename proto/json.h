@@ -18,7 +18,7 @@ struct json_member {
     const char *key; /* NUL-terminated, valid UTF-8, decoded */
     size_t key_len;
     enum json_tag tag;
-    int64_t integer;  /* of an INTEGER; 0 otherwise */
+    int64_t integer;  /* of an INTEGER; 1 of a true BOOL; 0 otherwise */
     const char *text; /* of a STRING, decoded: valid UTF-8 without NUL bytes; NULL otherwise */
     size_t text_len;
     const void *inside; /* of an OBJECT or ARRAY, for json_inside(); NULL otherwise */

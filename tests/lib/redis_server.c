@@ -71,8 +71,9 @@ static void pause_ms(long ms)
 
 static void run(const struct redis_server *s, const char *const *options, pid_t parent)
 {
-    const char *argv[48] = {"redis-server", "--port", "0", "--unixsocket", s->socket, "--dir", s->folder, "--save", "", "--appendonly", "no",
-                            "--daemonize", "no", "--enable-debug-command", "yes", "--loglevel", "warning"};
+    const char *argv[48] = {
+        "redis-server", "--port",      "0",  "--unixsocket",           s->socket, "--dir",      s->folder, "--save", "", "--appendonly",
+        "no",           "--daemonize", "no", "--enable-debug-command", "yes",     "--loglevel", "warning"};
     size_t argc = 17;
     char log[96];
     int fd;

@@ -25,7 +25,7 @@ void redis_server_remove_folder(struct redis_server *s);
 /* Without persistence unless `options` (words of the command line, NULL-terminated; may be NULL) say so; a dump.rdb in the folder is loaded. Returns
  * when the server answers, if only that it is loading. */
 void redis_server_start(struct redis_server *s, const char *const *options);
-void redis_server_kill(struct redis_server *s); /* SIGKILL, and reaped; of none: nothing */
+void redis_server_kill(struct redis_server *s);   /* SIGKILL, and reaped; of none: nothing */
 void redis_server_freeze(struct redis_server *s); /* SIGSTOP; has taken hold on return */
 void redis_server_thaw(struct redis_server *s);
 void redis_server_drop_data(struct redis_server *s); /* removes the dump.rdb */

@@ -522,7 +522,7 @@ static bool differs(const struct memory *m, const struct command *c)
     int node = c->node->number;
 
     return d->incarnation == 0 || d->incarnation != c->incarnation || !node_known(m, node) || d->nodes[node].generation != c->generation ||
-           d->fence == 0 || d->fence < c->fence;
+           d->fence == 0 || (d->fence < c->fence && m->fault != MEMORY_STALE_FENCE);
 }
 
 static void run_call(struct memory *m, struct command *c)
@@ -601,8 +601,8 @@ static void run_attach(struct memory *m, struct command *c)
     int64_t above = d->fence > c->fence ? d->fence : c->fence;
     int node = c->node->number;
 
-    if (d->incarnation && d->fence && d->fence >= c->fence && d->identity == m->identity) {
-        if (c->fence > 0 && d->incarnation != c->incarnation && d->fence < c->fence + JUMP)
+    if (d->incarnation && d->fence && (d->fence >= c->fence || m->fault == MEMORY_STALE_FENCE) && d->identity == m->identity) {
+        if (c->fence > 0 && d->incarnation != c->incarnation && d->fence < c->fence + JUMP && m->fault != MEMORY_STALE_FENCE)
             d->fence = c->fence + JUMP;
         tick_window(m);
     } else {

@@ -187,8 +187,10 @@ static void lost(void *arg, bool all_kept)
     if (all_kept)
         return;
     o->lost_us = o->time->now_us;
-    for (int64_t i = 0; i < o->story_count; i++)
+    for (int64_t i = 0; i < o->story_count; i++) {
         o->stories[i]->distrusted = true;
+        o->stories[i]->must_go = false; /* an older copy may have what was undone since */
+    }
 }
 
 static void opened(void *arg)

@@ -24,7 +24,7 @@
 #include "tests/sim/oracle.h"
 #include "tests/sim/virtual_time.h"
 
-#define SEEDS      400
+#define SEEDS      1000
 #define CLIENTS    24
 #define TIMEOUT_MS 1000
 #define POLL_MS    2000
@@ -376,6 +376,8 @@ static void client_acts(void *arg, int64_t tag)
         holder_acts(c);
     } else if (c->story && !c->story->given_up && chance(3 * sim.repeats)) {
         ask_for(c->story, node_for(c), STORE_ACQUIRE);
+    } else if (c->story && chance(1000)) { /* without holding anything, for all it knows */
+        ask_for(c->story, node_for(c), chance(5000) ? STORE_RENEW : STORE_RELEASE);
     } else if (sim.ending) {
         c->story = NULL;
         return;

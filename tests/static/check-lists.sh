@@ -38,9 +38,9 @@ scan() {
             done
         }
         if [ -f daemon/redis_script.h ]; then
-            enum=$(sed -n 's/^ *SCRIPT_\([A-Z0-9_]*\),.*/\1/p' daemon/redis_script.h | grep -vx COUNT | tr 'A-Z\n' 'a-z ')
+            enum=$(sed -n 's/^ *SCRIPT_\([A-Z0-9_]*\),.*/\1/p' daemon/redis_script.h | grep -vx COUNT | tr -d _ | tr 'A-Z\n' 'a-z ')
             included=$(sed -n 's/^-- include \([a-z0-9_]*\)\.lua$/\1/p' daemon/scripts/*.lua | sort -u)
-            list=$(printf '%s\n' "$words" | sed -n 's/^daemon\/scripts\/\([a-z0-9_]*\)\.lua$/\1/p' | grep -Fxv -e "$included" | tr '\n' ' ')
+            list=$(printf '%s\n' "$words" | sed -n 's/^daemon\/scripts\/\([a-z0-9_]*\)\.lua$/\1/p' | grep -Fxv -e "$included" | tr -d _ | tr '\n' ' ')
             [ "$enum" = "$list" ] || echo "daemon/daemon.am: scripts ($list) are not those of the enum ($enum)"
         fi
     )

@@ -110,7 +110,8 @@ static void on_forget(void *arg, const struct lease_id *id, const char *name, si
 
 struct node *rig_node(int64_t window_ms)
 {
-    struct redis_store_config config = {.key_prefix = PREFIX, .timeout_ms = TIMEOUT_MS, .window_ms = window_ms, .allow_eviction = rig_allow_eviction};
+    struct redis_store_config config = {
+        .key_prefix = PREFIX, .timeout_ms = TIMEOUT_MS, .window_ms = window_ms, .allow_eviction = rig_allow_eviction};
     struct store_events events = {.attached = on_attached,
                                   .detached = on_detached,
                                   .window_closed = on_window_closed,
@@ -303,7 +304,7 @@ struct asked *ask(struct node *node, enum store_op op, const char *name, char id
                                       .arg = asked};
     if (id)
         asked->call.lease_id = id_of(id);
-    if (op == STORE_ACQUIRE || op == STORE_RENEW)
+    if (op == STORE_ACQUIRE || op == STORE_RENEW || op == STORE_PUT_BACK)
         asked->call.confirm = ++node->confirm;
     return asked;
 }
@@ -376,6 +377,14 @@ struct asked *renew_known(struct node *node, const struct asked *grant, int64_t 
     struct asked *asked = know(ask(node, STORE_RENEW, grant->name, 'f'), grant);
 
     asked->call.ttl_ms = ttl_ms;
+    return done(asked);
+}
+
+struct asked *put_back(struct node *node, const struct asked *grant, int64_t left_ms)
+{
+    struct asked *asked = know(ask(node, STORE_PUT_BACK, grant->name, 'f'), grant);
+
+    asked->call.ttl_ms = left_ms;
     return done(asked);
 }
 

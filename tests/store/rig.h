@@ -23,7 +23,7 @@
 #define WINDOW_MS  3000  /* of nodes whose window no test waits for */
 #define PREFIX     "t:"
 
-struct note { /* a message that a node got */
+struct note {  /* a message that a node got */
     char kind; /* 'w': wake, 'f': forget */
     struct lease_id id;
     char name[PAWL_NAME_MAX + 1];
@@ -33,8 +33,8 @@ struct node {
     struct redis_store *redis; /* NULL: none */
     struct store *store;
     int attached, detached, closed, missed; /* events so far */
-    int answered; /* round trips measured */
-    bool new_life, window_open; /* of the latest `attached` */
+    int answered;                           /* round trips measured */
+    bool new_life, window_open;             /* of the latest `attached` */
     struct note notes[64];
     size_t note_count;
     struct asked *on_detached; /* submitted from inside the event, once */
@@ -52,8 +52,8 @@ struct asked { /* a call, and what became of it */
 };
 
 extern struct redis_server redis;
-extern bool rig_allow_eviction;                 /* of nodes made from now on; rig_start sets it back */
-extern const char *const *rig_redis_options;    /* of servers started from now on; the same */
+extern bool rig_allow_eviction;              /* of nodes made from now on; rig_start sets it back */
+extern const char *const *rig_redis_options; /* of servers started from now on; the same */
 
 void rig_make_folder(void);
 void rig_remove_folder(void);
@@ -99,6 +99,7 @@ struct asked *acquire(struct node *node, const char *name, char id);  /* takes n
 struct asked *queue_up(struct node *node, const char *name, char id); /* takes one */
 struct asked *renew(struct node *node, const char *name, char id, int64_t ttl_ms);
 struct asked *renew_known(struct node *node, const struct asked *grant, int64_t ttl_ms); /* as a node whose table has the lease */
+struct asked *put_back(struct node *node, const struct asked *grant, int64_t left_ms);
 struct asked *release(struct node *node, const char *name, char id);
 struct asked *release_known(struct node *node, const struct asked *grant);
 struct asked *check(struct node *node, const char *name, int64_t token);

@@ -287,7 +287,7 @@ START_TEST(C40_a_late_release_does_not_free_the_next_holder)
 }
 END_TEST
 
-START_TEST(check_knows_the_holders_token_alone)
+START_TEST(P4_check_knows_the_holders_token_alone)
 {
     struct asked *a = take(one, "L", 'a'), *c;
 
@@ -301,7 +301,7 @@ START_TEST(check_knows_the_holders_token_alone)
 }
 END_TEST
 
-START_TEST(break_ends_any_lease_and_tells_whose)
+START_TEST(C38_break_ends_any_lease_and_tells_whose)
 {
     struct asked *a = take(one, "L", 'a'), *b;
 
@@ -317,7 +317,7 @@ END_TEST
 
 /* ---- inspect, list ---- */
 
-START_TEST(inspect_shows_holder_waiters_and_place)
+START_TEST(P6_inspect_shows_holder_waiters_and_place)
 {
     struct asked *a, *i;
 
@@ -382,7 +382,7 @@ START_TEST(C46_list_shows_each_held_lock_once_whichever_node_holds_it)
 }
 END_TEST
 
-START_TEST(list_takes_every_character_of_a_prefix_for_itself)
+START_TEST(C42_list_takes_every_character_of_a_prefix_for_itself)
 {
     take(one, "a.b", 'a');
     take(one, "axb", 'a');
@@ -886,7 +886,8 @@ static const char *model_woken(const struct model_lock *m, int node)
     return id.text;
 }
 
-static void model_acquire(const struct dice *dice, int step, struct model_lock *m, int id, int node, const struct asked *a, int64_t *greatest)
+static void model_acquire(const struct dice *dice, int step, struct model_lock *m, int id, int node, const struct asked *a,
+                          int64_t *greatest)
 {
     enum store_result wanted;
 
@@ -978,7 +979,8 @@ static void model_step(struct dice *dice, int step, int64_t *greatest)
             break;
         a = break_lock(n, name);
         DICE_ASSERT(dice, step, a->call.result == (m->holder >= 0 ? STORE_DONE : STORE_LOST));
-        DICE_ASSERT(dice, step, m->holder < 0 || (a->call.holder.token == m->token && strcmp(a->call.ret_woken.text, model_woken(m, node)) == 0));
+        DICE_ASSERT(dice, step,
+                    m->holder < 0 || (a->call.holder.token == m->token && strcmp(a->call.ret_woken.text, model_woken(m, node)) == 0));
         m->holder = -1;
         break;
     default:
@@ -1033,11 +1035,11 @@ int main(void)
     tcase_add_test(calls, P4_only_the_lease_id_renews_and_releases);
     tcase_add_test(calls, C41_a_renewal_never_makes_a_lease);
     tcase_add_test(calls, C40_a_late_release_does_not_free_the_next_holder);
-    tcase_add_test(calls, check_knows_the_holders_token_alone);
-    tcase_add_test(calls, break_ends_any_lease_and_tells_whose);
-    tcase_add_test(calls, inspect_shows_holder_waiters_and_place);
+    tcase_add_test(calls, P4_check_knows_the_holders_token_alone);
+    tcase_add_test(calls, C38_break_ends_any_lease_and_tells_whose);
+    tcase_add_test(calls, P6_inspect_shows_holder_waiters_and_place);
     tcase_add_test(calls, C46_list_shows_each_held_lock_once_whichever_node_holds_it);
-    tcase_add_test(calls, list_takes_every_character_of_a_prefix_for_itself);
+    tcase_add_test(calls, C42_list_takes_every_character_of_a_prefix_for_itself);
     tcase_add_test(waiting, P6_waiters_are_granted_in_the_order_they_came_across_nodes);
     tcase_add_test(waiting, P6_a_place_is_kept_when_asked_for_again);
     tcase_add_test(waiting, P6_an_old_ticket_brings_back_the_old_place);

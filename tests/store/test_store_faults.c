@@ -64,12 +64,12 @@ static void late_by_no_more_than_slack(const struct asked *asked)
 
 START_TEST(P9_C23_a_frozen_redis_leaves_no_call_unanswered_beyond_its_deadline)
 {
-    struct asked *all[8], *granted = take(one, "L", 'a');
+    struct asked *all[STORE_CANCEL + 1], *granted = take(one, "L", 'a');
 
     redis_server_freeze(&redis);
-    for (int op = 0; op < 8; op++)
+    for (int op = 0; op <= STORE_CANCEL; op++)
         all[op] = submit(ask(one, (enum store_op)op, op == STORE_ACQUIRE ? "new" : "L", 'a'));
-    for (int op = 0; op < 8; op++) {
+    for (int op = 0; op <= STORE_CANCEL; op++) {
         EXPECT(all[op], STORE_UNKNOWN); /* sent, no answer: each may have run */
         late_by_no_more_than_slack(all[op]);
     }
@@ -341,7 +341,7 @@ START_TEST(P7_C24_calls_lost_before_they_ran_are_run_again)
 
     take_off(&f, true);
     landed(&f);
-    EXPECT(f.check, STORE_DONE); /* its first run, in order: before the cancel */
+    EXPECT(f.check, STORE_DONE);            /* its first run, in order: before the cancel */
     ck_assert_int_gt(lock_pttl("mine"), 0); /* release and break did not run, and are not run behind the caller's back */
     ck_assert_int_gt(lock_pttl("broken"), 0);
 }
@@ -372,6 +372,7 @@ START_TEST(P7_a_grant_that_was_run_twice_is_one_grant)
     redis_server_thaw(&redis);
     redis_server_answer(&redis);
     EXPECT(a, STORE_DONE); /* not REPEATED: nobody had been told before, so it is the caller's to undo */
+    ready_again(two);
     EXPECT(check(two, "L", a->call.ret_token), STORE_DONE);
     ck_assert(EXPECT(cancel(one, a), STORE_DONE)->call.ret_undone);
     ck_assert_int_eq(lock_pttl("L"), -2);
@@ -574,6 +575,8 @@ static void everything_minds_the_foreign_key(const char *type)
     EXPECT(acquire(one, "L", 'a'), STORE_RECOVERING);
     ck_assert(renew_known(one, &known, TTL_MS)->call.result != STORE_DONE);
     ck_assert_str_eq(redis_server_text(&redis, "TYPE %s", key("lock", "L")), type);
+    ck_assert(put_back(one, &known, TTL_MS)->call.result != STORE_DONE);
+    ck_assert_str_eq(redis_server_text(&redis, "TYPE %s", key("lock", "L")), type);
     ck_assert(release_known(one, &known)->call.result != STORE_DONE);
     ck_assert(break_lock(one, "L")->call.result != STORE_DONE);
     EXPECT(submit(ask(one, STORE_CANCEL, "L", 'a')), STORE_DONE);
@@ -583,7 +586,11 @@ static void everything_minds_the_foreign_key(const char *type)
 
 START_TEST(C09_a_foreign_string_at_a_lock_is_neither_granted_nor_touched)
 {
-    static const char *const values[] = {"", "mine", "released", "released x", "11111111-1111-4111-8111-111111111111 5",
+    static const char *const values[] = {"",
+                                         "mine",
+                                         "released",
+                                         "released x",
+                                         "11111111-1111-4111-8111-111111111111 5",
                                          "11111111-1111-4111-8111-111111111111 x 0123456789abcdef 1 1 owner"};
 
     lock_is_foreign();
@@ -882,8 +889,9 @@ START_TEST(P9_a_redis_busy_with_a_script_is_an_error_and_nothing_was_done)
     struct asked *a;
 
     redis_server_ok(&redis, "CONFIG SET busy-reply-threshold 20");
-    redis_server_write(&redis, "EVAL %s 0", "local t = redis.call('TIME') local now repeat now = redis.call('TIME') until "
-                                            "(now[1] - t[1]) * 1000000 + now[2] - t[2] > 500000 return 1");
+    redis_server_write(&redis, "EVAL %s 0",
+                       "local t = redis.call('TIME') local now repeat now = redis.call('TIME') until "
+                       "(now[1] - t[1]) * 1000000 + now[2] - t[2] > 500000 return 1");
     a = acquire(one, "L", 'a');
     redis_server_answer(&redis);
     ck_assert_msg(a->call.result == STORE_UNAVAILABLE || a->call.result == STORE_DONE, "%s", result_name(a->call.result));
@@ -987,8 +995,8 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("store_faults");
-    TCase *silence = tcase_create("silence"), *flight = tcase_create("flight"), *damage = tcase_create("damage"), *refusals = tcase_create("refusals"),
-          *random = tcase_create("mischief");
+    TCase *silence = tcase_create("silence"), *flight = tcase_create("flight"), *damage = tcase_create("damage"),
+          *refusals = tcase_create("refusals"), *random = tcase_create("mischief");
     TCase *const all[] = {silence, flight, damage, refusals, random};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {

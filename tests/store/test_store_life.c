@@ -121,7 +121,7 @@ START_TEST(P2_P3_C10_tokens_rise_and_leases_return_after_a_stale_copy_took_over)
     restart();
     hold_window_open();
     ck_assert_int_eq(EXPECT(inspect(one, "L", '\0'), STORE_DONE)->call.holder.token, old->call.ret_token); /* the copy still shows it */
-    EXPECT(acquire(one, "L", 'a'), STORE_RECOVERING);                                                     /* H5: and yet this is no answer */
+    EXPECT(acquire(one, "L", 'a'), STORE_RECOVERING); /* H5: and yet this is no answer */
     EXPECT(renew_known(two, held, TTL_MS), STORE_DONE);
     close_window();
     EXPECT(renew(one, "L", 'a', TTL_MS), STORE_LOST);
@@ -238,7 +238,7 @@ START_TEST(H3_a_lost_fence_or_incarnation_is_a_new_life)
 }
 END_TEST
 
-START_TEST(a_damaged_incarnation_is_a_new_life)
+START_TEST(H3_a_damaged_incarnation_is_a_new_life)
 {
     int64_t before = take(one, "L", 'a')->call.ret_token;
 
@@ -673,6 +673,165 @@ START_TEST(C40_a_release_in_the_window_waits_for_nobody_and_wakes_nobody)
 }
 END_TEST
 
+/* ---- put back ---- */
+
+START_TEST(P3_a_lease_is_put_back_whole_and_holds_again)
+{
+    struct asked *a = ask(one, STORE_ACQUIRE, "L", 'a'), *i;
+
+    a->call.owner = "the  owner 7";
+    a->call.owner_len = 12;
+    EXPECT(submit(a), STORE_DONE);
+    lose_everything();
+    EXPECT(put_back(one, a, 20000), STORE_DONE);
+    ck_assert(lock_pttl("L") <= 20000 && lock_pttl("L") > 10000);
+    close_window();
+    i = EXPECT(acquire(two, "L", 'b'), STORE_HELD);
+    ck_assert_int_eq(i->call.holder.token, a->call.ret_token);
+    ck_assert_str_eq(i->call.holder.owner, "the  owner 7");
+    ck_assert_int_eq(EXPECT(renew(one, "L", 'a', TTL_MS), STORE_DONE)->call.ret_granted_ms, a->call.ret_granted_ms);
+    EXPECT(release(two, "L", 'a'), STORE_DONE);
+    ck_assert(node_took(one, 'f', 'a', "L")); /* it is the matter of the node that put it back */
+    ck_assert_str_eq(keys_left(), "fence incarnation node node");
+}
+END_TEST
+
+START_TEST(H15_put_back_in_either_order_the_greater_token_stays)
+{
+    for (int order = 0; order < 2; order++) {
+        struct asked *older = take(one, "L", 'a'), *newer;
+
+        EXPECT(release(one, "L", 'a'), STORE_DONE);
+        newer = take(two, "L", 'b');
+        lose_everything();
+        if (order == 0)
+            EXPECT(put_back(one, older, TTL_MS), STORE_DONE);
+        EXPECT(put_back(two, newer, TTL_MS), STORE_DONE);
+        EXPECT(put_back(one, older, TTL_MS), STORE_LOST);
+        EXPECT(check(one, "L", newer->call.ret_token), STORE_DONE);
+        EXPECT(release_known(two, newer), STORE_DONE);
+        EXPECT(put_back(one, older, TTL_MS), STORE_LOST); /* nor over the tombstone */
+        EXPECT(put_back(two, newer, TTL_MS), STORE_LOST);
+        close_window();
+    }
+}
+END_TEST
+
+START_TEST(H15_put_back_of_the_same_lease_only_ever_lengthens_it)
+{
+    struct asked *a = take(one, "L", 'a');
+
+    hold_window_open();
+    EXPECT(put_back(one, a, 5000), STORE_DONE);
+    ck_assert_int_gt(lock_pttl("L"), 20000);
+    EXPECT(put_back(one, a, 90000), STORE_DONE);
+    ck_assert_int_gt(lock_pttl("L"), 80000);
+}
+END_TEST
+
+START_TEST(H15_put_back_replaces_a_stale_token_of_the_same_lease_id)
+{
+    struct asked *stale = take(one, "L", 'a'), *newer;
+
+    EXPECT(release(one, "L", 'a'), STORE_DONE);
+    newer = take(one, "L", 'a');
+    lose_everything();
+    EXPECT(put_back(two, stale, TTL_MS), STORE_DONE);
+    EXPECT(put_back(one, newer, TTL_MS), STORE_DONE);
+    EXPECT(check(two, "L", newer->call.ret_token), STORE_DONE);
+    EXPECT(put_back(two, stale, TTL_MS), STORE_LOST);
+}
+END_TEST
+
+START_TEST(H15_a_lease_that_is_over_is_not_put_back)
+{
+    struct asked *a = take(one, "L", 'a');
+
+    lose_everything();
+    EXPECT(put_back(one, a, 0), STORE_LOST);
+    EXPECT(put_back(one, a, -5), STORE_LOST);
+    ck_assert_int_eq(lock_pttl("L"), -2);
+}
+END_TEST
+
+START_TEST(H15_put_back_lifts_the_fence)
+{
+    struct asked far = *take(one, "L", 'a');
+
+    lose_everything();
+    far.call.ret_token = stored_fence() + 5000;
+    EXPECT(put_back(one, &far, TTL_MS), STORE_DONE);
+    ck_assert_int_ge(stored_fence(), far.call.ret_token);
+    ck_assert_int_ge(node_fence(one), far.call.ret_token);
+}
+END_TEST
+
+START_TEST(H15_what_was_put_back_once_is_put_back_again_after_a_second_loss)
+{
+    struct asked *a = take(one, "L", 'a');
+
+    for (int i = 0; i < 2; i++) {
+        lose_everything();
+        EXPECT(put_back(one, a, TTL_MS), STORE_DONE);
+    }
+    close_window();
+    EXPECT(acquire(two, "L", 'b'), STORE_HELD);
+}
+END_TEST
+
+START_TEST(P1_put_back_after_the_window_only_asks)
+{
+    struct asked *gone = take(one, "L", 'a'), *there;
+
+    EXPECT(release(one, "L", 'a'), STORE_DONE);
+    there = take(one, "M", 'a');
+    EXPECT(put_back(one, gone, TTL_MS), STORE_LOST);
+    ck_assert_int_eq(lock_pttl("L"), -2);
+    EXPECT(put_back(one, there, 90000), STORE_DONE);
+    ck_assert_int_le(lock_pttl("M"), TTL_MS);
+    take(two, "L", 'b');
+    EXPECT(put_back(one, gone, TTL_MS), STORE_LOST);
+    EXPECT(renew(two, "L", 'b', TTL_MS), STORE_DONE);
+}
+END_TEST
+
+START_TEST(H1_an_undo_of_the_acquire_does_not_hit_the_lease_that_was_put_back)
+{
+    struct asked *a = take(one, "L", 'a');
+
+    lose_everything();
+    EXPECT(put_back(one, a, TTL_MS), STORE_DONE);
+    ck_assert(!EXPECT(cancel(one, a), STORE_DONE)->call.ret_undone);
+    EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
+}
+END_TEST
+
+/* Only attaching has to be in time, not the last of many put-backs. */
+START_TEST(P3_each_put_back_keeps_the_window_open_for_two_ticks_but_not_for_ever)
+{
+    static const struct {
+        const char *left, *used, *after;
+    } rows[] = {
+        {"1", "3", "2 "},
+        {"4", "3", "4 "},
+        {"1", "24", "1 "}, /* four times its length are over */
+    };
+    struct asked *a = take(one, "L", 'a');
+
+    lose_everything();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char value[64];
+
+        snprintf(value, sizeof(value), "%s %" PRId64 " %s 3600000", rows[i].left, redis_clock_us() / 1000, rows[i].used);
+        redis_server_ok(&redis, "SET %s{0}:recovery %s", PREFIX, value);
+        redis_server_ok(&redis, "DEL %s", key("lock", "L"));
+        EXPECT(put_back(one, a, TTL_MS), STORE_DONE);
+        ck_assert_msg(strncmp(redis_server_text(&redis, "GET %s{0}:recovery", PREFIX), rows[i].after, 2) == 0, "row %zu: %s", i,
+                      redis_server_text(&redis, "GET %s{0}:recovery", PREFIX));
+    }
+}
+END_TEST
+
 /* ---- after it closed ---- */
 
 START_TEST(H5_a_repeated_acquire_of_a_lease_from_before_this_life_gets_a_new_token)
@@ -777,8 +936,9 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("store_life");
-    TCase *lives = tcase_create("lives"), *ticks = tcase_create("ticks"), *open = tcase_create("open"), *after = tcase_create("after");
-    TCase *const all[] = {lives, ticks, open, after};
+    TCase *lives = tcase_create("lives"), *ticks = tcase_create("ticks"), *open = tcase_create("open"), *back = tcase_create("put_back"),
+          *after = tcase_create("after");
+    TCase *const all[] = {lives, ticks, open, back, after};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
@@ -797,7 +957,7 @@ int main(void)
     tcase_add_test(lives, H3_data_rolled_back_under_a_running_server_is_another_life);
     tcase_add_test(lives, P2_a_lost_connection_alone_is_no_new_life);
     tcase_add_test(lives, H3_a_lost_fence_or_incarnation_is_a_new_life);
-    tcase_add_test(lives, a_damaged_incarnation_is_a_new_life);
+    tcase_add_test(lives, H3_a_damaged_incarnation_is_a_new_life);
     tcase_add_test(lives, H17_a_node_without_a_window_opens_no_life_among_others);
     tcase_add_test(lives, H17_a_lone_node_without_a_window_grants_at_once);
     tcase_add_test(lives, H17_a_node_with_a_longer_window_extends_the_one_it_finds_open);
@@ -823,6 +983,16 @@ int main(void)
     tcase_add_test(open, H14_inspect_and_list_say_that_they_may_be_incomplete);
     tcase_add_test(open, P8_cancel_works_in_the_window);
     tcase_add_test(open, C40_a_release_in_the_window_waits_for_nobody_and_wakes_nobody);
+    tcase_add_test(back, P3_a_lease_is_put_back_whole_and_holds_again);
+    tcase_add_test(back, H15_put_back_in_either_order_the_greater_token_stays);
+    tcase_add_test(back, H15_put_back_of_the_same_lease_only_ever_lengthens_it);
+    tcase_add_test(back, H15_put_back_replaces_a_stale_token_of_the_same_lease_id);
+    tcase_add_test(back, H15_a_lease_that_is_over_is_not_put_back);
+    tcase_add_test(back, H15_put_back_lifts_the_fence);
+    tcase_add_test(back, H15_what_was_put_back_once_is_put_back_again_after_a_second_loss);
+    tcase_add_test(back, P1_put_back_after_the_window_only_asks);
+    tcase_add_test(back, H1_an_undo_of_the_acquire_does_not_hit_the_lease_that_was_put_back);
+    tcase_add_test(back, P3_each_put_back_keeps_the_window_open_for_two_ticks_but_not_for_ever);
     tcase_add_test(after, H5_a_repeated_acquire_of_a_lease_from_before_this_life_gets_a_new_token);
     tcase_add_test(after, P3_a_lease_that_was_put_back_and_is_repeated_keeps_its_holder);
     tcase_add_test(after, H11_waiters_of_an_earlier_life_hold_nobody_up_and_those_who_came_back_keep_their_order);

@@ -69,7 +69,14 @@ static void drop(const char *name, char id)
 START_TEST(what_is_put_in_is_found_whole)
 {
     char name[] = "a/lock", owner[] = "host 1:\xc3\xa4";
-    struct lease lease = {.id = id_of('a'), .token = 5, .deadline_us = 100, .granted_ms = 6, .granted_us = 7, .name = name, .name_len = 6, .owner = owner,
+    struct lease lease = {.id = id_of('a'),
+                          .token = 5,
+                          .deadline_us = 100,
+                          .granted_ms = 6,
+                          .granted_us = 7,
+                          .name = name,
+                          .name_len = 6,
+                          .owner = owner,
                           .owner_len = sizeof(owner) - 1};
     const struct lease *found;
 

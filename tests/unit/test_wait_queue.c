@@ -236,7 +236,7 @@ struct place {
     bool waits;
     unsigned line;
     int64_t ticket;
-    int came; /* the order of coming; of a new ticket too: it goes behind its equals */
+    int came;   /* the order of coming; of a new ticket too: it goes behind its equals */
     int behind; /* its place among twins */
 };
 static struct waiter waiters[WAITERS];

@@ -1,0 +1,33 @@
+-- Puts a lease back that this node vouches for, after the data were lost; or, once the window is closed, asks whether it is still there.
+--
+-- KEYS  as common, 1 to 6
+-- ARGV  4 lease id  5 token  6 ms left  7 node  8 confirm number  9 "granted_ms owner"
+-- Answer  {'there', fence}: it stands in Redis, with at least that time left while the window is open  {'lost', fence}: it is over for good
+--
+-- Invariants: only in the window, and only over nothing or a lesser token (lease or tombstone): the greater token wins whatever the order; the
+-- fence is never below a token that stands; each one accepted keeps the window open for two more ticks, up to four times its length.
+
+-- include common.lua
+-- include library.lua
+local id, token, left = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+
+if lease and lease.id == id and lease.token == token then
+    if window and redis.call('PTTL', KEYS[5]) < left then
+        redis.call('PEXPIRE', KEYS[5], ARGV[6])
+    end
+    return {'there', fence}
+end
+local there = lease and lease.token or released or 0
+if not window or there >= token or left < 1 or (stored and not lease and not released) then
+    return {'lost', fence}
+end
+write(id, token, ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. ARGV[9], ARGV[6])
+if token > fence then
+    redis.call('SET', KEYS[2], ARGV[5])
+    fence = token
+end
+local ticks, last, used, interval = string.match(window, '^(%d+) (%d+) (%d+) (%d+)$')
+if ticks and tonumber(ticks) < 2 and tonumber(used) < 22 then
+    redis.call('SET', KEYS[4], '2 ' .. last .. ' ' .. used .. ' ' .. interval)
+end
+return {'there', fence}
