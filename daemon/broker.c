@@ -352,7 +352,7 @@ static void submit_cancel(struct broker_request *r)
 {
     r->call.op = STORE_CANCEL;
     r->call.queue = r->queued && !r->place_is_shared && !twin(r);
-    r->call.comes_back = r->own_lease_id && r->state == CLEANING;
+    r->call.comes_back = r->own_lease_id && (r->state == CLEANING || r->broker->draining);
     submit_call(r);
 }
 

@@ -412,8 +412,9 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
     sim.watch.ran(arg, run, answer_us);
     if (lease && !sim.ending && (sim.kind == CUTS || sim.kind == ALL) && chance(60))
         virtual_time_at(&sim.time, between(sim.time.now_us, answer_us), cut, NULL, run->node);
-    if (lease && !sim.ending && (sim.kind == LOSSES || sim.kind == ALL) && chance(25))
-        virtual_time_at(&sim.time, between(sim.time.now_us, answer_us), lose, NULL, between(MEMORY_KEPT, MEMORY_FLUSHED));
+    if (lease && !sim.ending && (sim.kind == LOSSES || sim.kind == ALL) && chance(80))
+        virtual_time_at(&sim.time, between(sim.time.now_us, answer_us), lose, NULL,
+                        chance(6000) ? MEMORY_KEPT : between(MEMORY_KEPT, MEMORY_FLUSHED));
     if (run->op == STORE_ACQUIRE && chance(run->status == RAN_GRANTED || run->status == RAN_REPEATED ? 300 : 30))
         virtual_time_at(&sim.time, answer_us - between(0, 2), leave_now, story, 0);
 }

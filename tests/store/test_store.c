@@ -453,6 +453,29 @@ START_TEST(P6_an_old_ticket_brings_back_the_old_place)
 }
 END_TEST
 
+START_TEST(P6_P7_a_client_that_comes_back_within_seconds_finds_its_place)
+{
+    struct asked *b, *c, *back;
+
+    take(one, "L", 'a');
+    b = EXPECT(queue_up(one, "L", 'b'), STORE_HELD);
+    EXPECT(queue_up(two, "L", 'd'), STORE_HELD);
+    c = ask(one, STORE_CANCEL, "L", 'b'); /* its connection broke */
+    c->call.queue = c->call.comes_back = true;
+    ck_assert_int_eq(EXPECT(submit(c), STORE_DONE)->call.ret_waiters, 1);
+    back = ask(two, STORE_ACQUIRE, "L", 'b');
+    back->call.queue = back->call.comes_back = true;
+    ck_assert_int_eq(EXPECT(submit(back), STORE_HELD)->call.ret_ticket, b->call.ret_ticket);
+    ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 1);
+    EXPECT(leave(two, "L", 'b'), STORE_DONE); /* gone for good: a later one of this id stands last */
+    ck_assert_int_gt(EXPECT(queue_up(two, "L", 'b'), STORE_HELD)->call.ret_ticket, b->call.ret_ticket);
+    EXPECT(leave(two, "L", 'b'), STORE_DONE);
+    EXPECT(leave(two, "L", 'd'), STORE_DONE);
+    EXPECT(release(one, "L", 'a'), STORE_DONE);
+    RUN_UNTIL(strcmp(keys_left(), "fence incarnation node node") == 0, 20000); /* P8: what was remembered ends by itself */
+}
+END_TEST
+
 START_TEST(P9_a_full_queue_says_so_and_keeps_those_in_it)
 {
     struct asked *full = ask(one, STORE_ACQUIRE, "L", 'd'), *again = ask(one, STORE_ACQUIRE, "L", 'c');
@@ -727,7 +750,9 @@ START_TEST(H1_an_undo_does_not_kill_a_lease_that_a_retry_was_told_it_holds)
             EXPECT(renew(two, "L", 'a', TTL_MS), STORE_DONE);
         c = EXPECT(cancel(one, a), STORE_DONE);
         ck_assert(!c->call.ret_undone);
+        ck_assert(c->call.ret_own); /* it holds: by the other call */
         ck_assert_int_eq(c->call.holder.token, a->call.ret_token);
+        ck_assert(!EXPECT(leave(one, "L", 'b'), STORE_DONE)->call.ret_own);
         EXPECT(acquire(one, "L", 'b'), STORE_HELD);
         EXPECT(release(one, "L", 'a'), STORE_DONE);
     }
@@ -1043,6 +1068,7 @@ int main(void)
     tcase_add_test(waiting, P6_waiters_are_granted_in_the_order_they_came_across_nodes);
     tcase_add_test(waiting, P6_a_place_is_kept_when_asked_for_again);
     tcase_add_test(waiting, P6_an_old_ticket_brings_back_the_old_place);
+    tcase_add_test(waiting, P6_P7_a_client_that_comes_back_within_seconds_finds_its_place);
     tcase_add_test(waiting, P9_a_full_queue_says_so_and_keeps_those_in_it);
     tcase_add_test(waiting, C06_a_release_names_the_waiter_of_its_own_node_and_sends_no_message);
     tcase_add_test(waiting, C46_release_break_and_cancel_wake_the_first_waiter_on_another_node);

@@ -812,9 +812,7 @@ START_TEST(P3_each_put_back_keeps_the_window_open_for_two_ticks_but_not_for_ever
     static const struct {
         const char *left, *used, *after;
     } rows[] = {
-        {"1", "3", "2 "},
-        {"4", "3", "4 "},
-        {"1", "24", "1 "}, /* four times its length are over */
+        {"1", "3", "2 "}, {"4", "3", "4 "}, {"1", "24", "1 "}, /* four times its length are over */
     };
     struct asked *a = take(one, "L", 'a');
 

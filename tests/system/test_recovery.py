@@ -42,8 +42,8 @@ def renew_when_possible(api, name, lease_id, deadline_s=20):
     return answers[-1]
 
 
-def wait_for_loss(pawld, openings):
-    until(lambda: pawld.api().metrics()["pawl_store_openings_total"] >= openings, 20, "a new life was opened")
+def wait_for_loss(pawld, attaches=2):
+    until(lambda: pawld.api().metrics()["pawl_store_attaches_total"] >= attaches, 20, "it has attached to the new life")
 
 
 def test_p3_leases_are_put_back_before_anything_is_granted(world, redis, name, lose):
@@ -78,7 +78,7 @@ def test_p3_a_renewal_works_as_soon_as_redis_is_back(world, redis, name):
     pawld = world.pawld(redis, ["--recovery-window", "8s"])
     grant = pawld.api().must("acquire", name, ttl_ms=LONG_TTL)
     lose_by_kill(redis)
-    wait_for_loss(pawld, 2)
+    wait_for_loss(pawld)
     status, renewed = renew_when_possible(pawld.api(), name, grant["lease_id"])
     assert status == 200 and renewed["token"] == grant["token"]
     assert pawld.api().readyz() == 503, "and that was within the window"
@@ -107,7 +107,7 @@ def test_h7_a_released_lease_does_not_come_back(world, redis, name, lose):
     assert b.api().brk(f"{name}/broken", reason="test")[0] == 200
     until(lambda: a.api().metrics()["pawl_leases"] == 0, 20, "node A has heard")
     lose(redis)
-    wait_for_loss(b, 1)
+    wait_for_loss(b)
     until(lambda: b.api().acquire(name)[0] == 200, 20, "it can be taken")
     status, answer = a.api().renew(f"{name}/broken", lease_id=other["lease_id"])
     assert status == 410, answer
@@ -120,7 +120,7 @@ def test_h7_a_release_in_the_window_leaves_a_tombstone(world, redis, name):
     assert b.api().renew(name, lease_id=grant["lease_id"], ttl_ms=LONG_TTL)[0] == 200
     until(lambda: a.api().metrics()["pawl_leases"] == 0, 20, "it is B's now")
     redis.command("FLUSHALL")
-    wait_for_loss(a, 1)
+    wait_for_loss(a)
 
     def released():
         status, answer = b.api().release(name, lease_id=grant["lease_id"])
@@ -163,7 +163,7 @@ def test_p2_h5_a_repeat_after_a_restart_with_data_gets_a_token_of_the_new_life(w
     first = pawld.api().must("acquire", name, lease_id=lease, ttl_ms=LONG_TTL)
     redis.kill9()
     redis.start()
-    wait_for_loss(pawld, 2)
+    wait_for_loss(pawld)
     pawld.wait_ready()
     again = pawld.api().must("acquire", name, lease_id=lease, ttl_ms=LONG_TTL)
     assert again["token"] > first["token"]
@@ -176,7 +176,7 @@ def test_p3_in_the_window_an_acquire_with_its_own_lease_id_is_not_answered_200(w
     lease = new_id()
     grant = pawld.api().must("acquire", name, lease_id=lease, ttl_ms=LONG_TTL)
     redis.command("FLUSHALL")
-    wait_for_loss(pawld, 2)
+    wait_for_loss(pawld)
     status, answer = pawld.api().acquire(name, lease_id=lease, ttl_ms=LONG_TTL)
     assert (status, answer["error"], answer["lease_id"]) == (503, "recovering", lease)
     assert pawld.api().check(name, token=grant["token"] + 5)[1]["error"] == "recovering"
@@ -193,7 +193,7 @@ def test_p6_waiters_survive_the_loss_in_their_order(world, redis, name, lose):
         old.append(Waiter((a, b)[i % 2].address, name, 60_000))
         until(lambda: a.api().inspect(name)[1]["waiters"] == i + 1, 20, "in line")
     lose(redis)
-    wait_for_loss(a, 1)
+    wait_for_loss(a)
     for node in (a, b):
         node.wait_ready()
     until(lambda: a.api().inspect(name)[1]["waiters"] == 6, 20, "all are back in line")

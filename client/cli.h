@@ -1,0 +1,55 @@
+/* The command `pawl`: what its parts share. Each command is one function; cli.c reads the options and calls it. */
+#ifndef PAWL_CLI_H
+#define PAWL_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/pawl.h"
+
+/* Exit codes, documented in pawl(1). From 113 on, so that those of a CMD are rarely among them. */
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_LOST = 113,        /* the lease was lost; of check: the token is not the holder's */
+    CLI_HELD = 114,        /* somebody else holds the lock */
+    CLI_UNAVAILABLE = 115, /* no good answer from pawld */
+    CLI_NOT_HELD = 116,    /* break: nobody holds the lock */
+    CLI_REFUSED = 117,     /* pawld refuses this caller, or too many wait */
+    CLI_FAILED = 125,      /* wrong usage, or pawl itself failed */
+    CLI_CANNOT_RUN = 126,  /* CMD was found but can't be run */
+    CLI_NOT_FOUND = 127,   /* CMD wasn't found */
+    CLI_SIGNAL = 128       /* + n: CMD died of signal n, or pawl was told so while it waited */
+};
+
+struct cli {
+    const char *program; /* "pawl run", for messages */
+    const char *server;
+    bool json, quiet, export_lease_id, no_terminal;
+    int64_t ttl_ms, wait_ms, retry_ms, grace_ms, kill_after_ms, interval_ms; /* -1: not given */
+    int64_t token;                                                           /* 0: not given */
+    const char *owner, *lease_id, *reason;                                   /* NULL: not given */
+    int arg_count;
+    char **args;
+    char **command; /* run: CMD and its arguments, ended by NULL */
+};
+
+/* Opens the client for these options; says why and returns an exit code if it can't. */
+int cli_open(const struct cli *cli, struct pawl **ret_client);
+
+/* "host:pid", as the default owner. */
+const char *cli_default_owner(char *block, size_t cap, int64_t pid);
+
+/* One line on stderr: "pawl: ...". */
+void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+int cli_acquire(const struct cli *cli);
+int cli_renew(const struct cli *cli);
+int cli_release(const struct cli *cli);
+int cli_check(const struct cli *cli);
+int cli_status(const struct cli *cli);
+int cli_ls(const struct cli *cli);
+int cli_break(const struct cli *cli);
+int cli_run(const struct cli *cli);
+int cli_top(const struct cli *cli);
+
+#endif
