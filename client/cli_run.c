@@ -43,7 +43,8 @@
 #define TTL_LEAST_MS     1000 /* below, renewals have no room */
 #define MARGIN_MOST_MS   2000
 #define GRACE_MOST_MS    10000
-#define RELEASE_MOST_MS  5000
+#define RELEASE_MOST_MS  5000 /* what giving the lease back may take */
+#define RELEASE_LOST_MS  500
 #define KILL_AGAIN_MS    20
 
 enum stage { STAGE_RUNNING, STAGE_TERMINATED, STAGE_KILLED };
@@ -75,16 +76,27 @@ struct run {
 /* ---- signals ---- */
 
 /* Faults kill pawl as they should; the job-control signals are left alone while there is no CMD to pass them on to. */
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+static const int for_cmd[] = {SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT, SIGCHLD, SIGWINCH, SIGURG, SIGPIPE};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static bool is_for_cmd(int number)
+{
+    for (size_t i = 0; i < COUNT_OF(for_cmd); i++) {
+        if (for_cmd[i] == number)
+            return true;
+    }
+    return false;
+}
+
 static void signal_set(sigset_t *set, bool with_cmd)
 {
-    static const int never[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
-    static const int only_with_cmd[] = {SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT, SIGCHLD, SIGWINCH, SIGURG, SIGPIPE};
-
     sigfillset(set);
-    for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++)
-        sigdelset(set, never[i]);
-    for (size_t i = 0; i < sizeof(only_with_cmd) / sizeof(only_with_cmd[0]) && !with_cmd; i++)
-        sigdelset(set, only_with_cmd[i]);
+    for (size_t i = 0; i < COUNT_OF(faults); i++)
+        sigdelset(set, faults[i]);
+    for (size_t i = 0; i < COUNT_OF(for_cmd) && !with_cmd; i++)
+        sigdelset(set, for_cmd[i]);
 }
 
 /* Blocks the set and makes the descriptor deliver it; fd -1: a new one. */
@@ -178,7 +190,7 @@ static void look_at_lease(struct run *run)
 
     if (deadline_us > 0)
         run->deadline_us = deadline_us;
-    if (run->lost || deadline_us == 0 || atomic_load(&run->told_lost) || now_us >= before_end(run, run->margin_ms + run->grace_ms))
+    if (run->lost || atomic_load(&run->told_lost) || now_us >= before_end(run, run->margin_ms + run->grace_ms))
         lose(run, now_us);
     if (now_us >= run->kill_at_us)
         kill_tree(run);
@@ -188,12 +200,14 @@ static void look_at_lease(struct run *run)
 
 /* Stops pawl's own group as the terminal's Ctrl-Z would have. Returns whether it was stopped: the kernel doesn't where nobody could make it
  * go on. */
-static bool stop_self(struct run *run)
+static bool stop_self(void)
 {
-    sigset_t stop, pending;
+    static const struct timespec at_once;
+    sigset_t stop, go, pending;
 
-    while (next_signal(run) == SIGCONT) /* an old one must not be taken for the one that ends this stop */
-        continue;
+    sigemptyset(&go);
+    sigaddset(&go, SIGCONT);
+    (void)sigtimedwait(&go, NULL, &at_once); /* an old one must not be taken for the one that ends this stop */
     sigemptyset(&stop);
     sigaddset(&stop, SIGTSTP);
     sigprocmask(SIG_UNBLOCK, &stop, NULL);
@@ -227,7 +241,7 @@ static void leader_stopped(struct run *run, int number)
         return;
     }
     cli_terminal_take(&run->terminal, run->tree.leader, false);
-    if (!stop_self(run) && wants_terminal)
+    if (!stop_self() && wants_terminal)
         return; /* it would stop again at once: let it wait for its CONT */
     look_at_lease(run); /* before CMD may do anything */
     if (run->stage == STAGE_RUNNING)
@@ -239,9 +253,11 @@ static void leader_stopped(struct run *run, int number)
 static void pass_on(struct run *run, int number)
 {
     cli_tree_signal_group(&run->tree, number);
-    if (run->leader_stopped && number != SIGWINCH)
+    if (number != SIGTERM && number != SIGINT && number != SIGHUP && number != SIGQUIT)
+        return;
+    if (run->leader_stopped) /* as shells do for jobs that are stopped: else it would not see the signal */
         cli_tree_signal_group(&run->tree, SIGCONT);
-    if (run->cli->kill_after_ms >= 0 && (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT))
+    if (run->cli->kill_after_ms >= 0)
         earlier(&run->kill_at_us, moment_after(moment_now_us(), run->cli->kill_after_ms));
 }
 
@@ -376,12 +392,13 @@ static int exit_code_of(const struct run *run)
 /* All are gone. Losing the lease so late counts too: the end of the work was not alone. */
 static int give_up_lease(struct run *run, int code)
 {
+    int64_t left_ms = (run->deadline_us - moment_now_us()) / 1000;
+    int64_t most_ms = run->lost ? RELEASE_LOST_MS : RELEASE_MOST_MS; /* who waits for our exit code should not wait for pawld */
     struct pawl_problem problem;
-    int64_t left_ms = pawl_lease_left_ms(run->lease);
 
-    if (run->lost && atomic_load(&run->told_lost))
-        return code;
-    pawl_set_retry_budget(run->client, left_ms < RELEASE_MOST_MS ? left_ms : RELEASE_MOST_MS);
+    left_ms = left_ms < 1 ? 1 : left_ms > most_ms ? most_ms : left_ms;
+    pawl_set_retry_budget(run->client, left_ms);
+    pawl_set_timeout(run->client, left_ms);
     switch (pawl_release(run->lease, &problem)) {
     case 0:
         return code;
@@ -390,7 +407,8 @@ static int give_up_lease(struct run *run, int code)
             cli_say("%s: the lease had been lost before CMD ended", run->name);
         return CLI_LOST;
     default:
-        cli_say("%s: not released, it ends by itself: %s", run->name, problem.message);
+        if (!run->lost)
+            cli_say("%s: not released, it ends by itself: %s", run->name, problem.message);
         return code;
     }
 }
@@ -415,15 +433,16 @@ static int use_lease(struct run *run)
 {
     int number;
 
+    run->deadline_us = pawl_lease_deadline_us(run->lease);
     if (cli_tree_open(&run->tree) != 0) {
         cli_say("/proc is needed to look after CMD: %s", strerror(errno));
         return give_up_lease(run, CLI_FAILED);
     }
     run->signals = catch_signals(run->signals, true, NULL);
-    number = next_signal(run);
-    if (number != 0 && number != SIGCHLD && number != SIGCONT && number != SIGWINCH)
-        return give_up_lease(run, CLI_SIGNAL + number);
-    run->deadline_us = pawl_lease_deadline_us(run->lease);
+    while ((number = next_signal(run)) != 0) {
+        if (!is_for_cmd(number))
+            return give_up_lease(run, CLI_SIGNAL + number);
+    }
     if (moment_now_us() >= before_end(run, run->margin_ms + run->grace_ms)) {
         cli_say("%s: granted, but too late to start CMD", run->name);
         return give_up_lease(run, CLI_LOST);

@@ -170,15 +170,13 @@ bool cli_tree_look(struct cli_tree *tree, int *ret_stopped)
     *ret_stopped = 0;
     if (!tree->leader_ended)
         look_at_leader(tree, ret_stopped);
-    if (!tree->leader_ended)
-        return true;
     left = add_children(&pids, getpid()) != 0 || pids.failed; /* what can't be seen counts as alive */
     for (size_t i = 0; i < pids.count; i++) {
         if (pids.at[i] != tree->leader && !is_stranger(tree, pids.at[i]) && waitpid(pids.at[i], NULL, WNOHANG) == 0)
             left = true;
     }
     free(pids.at);
-    return left;
+    return left || !tree->leader_ended;
 }
 
 void cli_tree_signal_group(const struct cli_tree *tree, int number)

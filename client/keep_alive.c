@@ -62,7 +62,7 @@ static int64_t end_us(const struct keep_alive *k)
 /* One try. It may use a third of the time that is left, so that one answer that never comes does not use up all of it. */
 static int renew(struct keep_alive *k, int64_t end, struct pawl_problem *problem)
 {
-    struct client_call call = lease_renewal(k->lease, k->options.ttl_ms > 0 ? k->options.ttl_ms : pawl_lease_ttl_ms(k->lease));
+    struct call call = lease_renewal(k->lease, k->options.ttl_ms > 0 ? k->options.ttl_ms : pawl_lease_ttl_ms(k->lease));
     int64_t third_ms = (end - moment_now_us()) / 3000;
 
     call.timeout_ms = third_ms < k->lease->client->timeout_ms ? third_ms : k->lease->client->timeout_ms;
@@ -96,7 +96,7 @@ static void *run(void *arg)
             return NULL;
         end = end_us(k); /* a renewal by hand may have moved it */
         if (moment_now_us() >= end) {
-            (void)client_problem(&problem, PAWL_ERR_LOST, "the end of the lease came near without a good answer");
+            (void)call_problem(&problem, PAWL_ERR_LOST, "the end of the lease came near without a good answer");
             say_lost(k, &problem);
             return NULL;
         }
@@ -151,14 +151,14 @@ int pawl_keep_alive(struct pawl_lease *lease, const struct pawl_keep_alive_optio
     int64_t ttl_ms = options && options->ttl_ms > 0 ? options->ttl_ms : pawl_lease_ttl_ms(lease);
 
     if (lease->keep_alive)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "the lease is kept alive already");
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "the lease is kept alive already");
     if (pawl_lease_deadline_us(lease) == 0)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "the lease has no deadline: renew it first, unless it is over");
-    if (options && (options->ttl_ms < 0 || options->ttl_ms > CLIENT_MS_MAX || options->margin_ms < 0 || options->margin_ms >= ttl_ms))
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "ttl_ms or margin_ms is out of range");
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "the lease has no deadline: renew it first, unless it is over");
+    if (options && (options->ttl_ms < 0 || options->ttl_ms > CALL_MS_MAX || options->margin_ms < 0 || options->margin_ms >= ttl_ms))
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "ttl_ms or margin_ms is out of range");
     k = calloc(1, sizeof(*k));
     if (!k)
-        return client_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
+        return call_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
     if (options)
         k->options = *options;
     if (k->options.margin_ms == 0)
@@ -168,7 +168,7 @@ int pawl_keep_alive(struct pawl_lease *lease, const struct pawl_keep_alive_optio
     k->timer = moment_timer();
     if (k->stop_fd < 0 || k->timer < 0 || start_thread(k) != 0) {
         keep_alive_free(k);
-        return client_problem(ret_problem, PAWL_ERR_MEMORY, "no thread or descriptor for the keep-alive");
+        return call_problem(ret_problem, PAWL_ERR_MEMORY, "no thread or descriptor for the keep-alive");
     }
     lease->keep_alive = k;
     return 0;

@@ -126,32 +126,32 @@ static int check_options(const struct pawl_acquire_options *options, struct leas
 {
     const char *wrong;
 
-    if (options->ttl_ms < 0 || options->ttl_ms > CLIENT_MS_MAX)
-        return client_problem(problem, PAWL_ERR_ARGUMENT, "ttl_ms: must be from 1 to %lld", (long long)CLIENT_MS_MAX);
-    if (options->wait_ms < 0 || options->wait_ms > CLIENT_MS_MAX)
-        return client_problem(problem, PAWL_ERR_ARGUMENT, "wait_ms: must be from 0 to %lld", (long long)CLIENT_MS_MAX);
+    if (options->ttl_ms < 0 || options->ttl_ms > CALL_MS_MAX)
+        return call_problem(problem, PAWL_ERR_ARGUMENT, "ttl_ms: must be from 1 to %lld", (long long)CALL_MS_MAX);
+    if (options->wait_ms < 0 || options->wait_ms > CALL_MS_MAX)
+        return call_problem(problem, PAWL_ERR_ARGUMENT, "wait_ms: must be from 0 to %lld", (long long)CALL_MS_MAX);
     if (options->owner) {
         wrong = strlen(options->owner) > PAWL_OWNER_MAX ? "is too long" : label_problem(options->owner, strlen(options->owner));
         if (wrong)
-            return client_problem(problem, PAWL_ERR_ARGUMENT, "owner: %s", wrong);
+            return call_problem(problem, PAWL_ERR_ARGUMENT, "owner: %s", wrong);
     }
     if (!options->lease_id)
         lease_id_generate(ret_id);
     else if (lease_id_parse(options->lease_id, strlen(options->lease_id), ret_id) != 0)
-        return client_problem(problem, PAWL_ERR_ARGUMENT, "lease_id: is no UUID");
+        return call_problem(problem, PAWL_ERR_ARGUMENT, "lease_id: is no UUID");
     return 0;
 }
 
 /* One short release of what may have been granted without our knowing. */
 static void give_back(struct pawl *client, const char *name, const char *lease_id)
 {
-    struct client_call call = client_call_of(client, name, "release");
+    struct call call = call_of(client, name, "release");
     struct reply reply;
 
     call.lease_id = lease_id;
     call.cancel_fd = -1;
     call.give_up_us = moment_after(moment_now_us(), GIVE_BACK_MS);
-    (void)client_run(client, &call, &reply, NULL);
+    (void)call_run(client, &call, &reply, NULL);
 }
 
 static bool holds_lease(const struct reply *reply, const char *name, const char *lease_id)
@@ -164,7 +164,7 @@ static bool holds_lease(const struct reply *reply, const char *name, const char 
 /* The answer of a repeated acquire may count its wait from an earlier try. A renewal tells a deadline that can be relied on. */
 static int refresh(struct pawl_lease *lease, struct pawl_problem *problem)
 {
-    struct client_call call = lease_renewal(lease, pawl_lease_ttl_ms(lease));
+    struct call call = lease_renewal(lease, pawl_lease_ttl_ms(lease));
     int code;
 
     call.budget_ms = 0;
@@ -172,7 +172,7 @@ static int refresh(struct pawl_lease *lease, struct pawl_problem *problem)
     return code == PAWL_ERR_UNAVAILABLE ? 0 : code;
 }
 
-static int granted(struct pawl_lease *lease, const struct client_call *call, const struct reply *reply, struct pawl_problem *problem)
+static int granted(struct pawl_lease *lease, const struct call *call, const struct reply *reply, struct pawl_problem *problem)
 {
     bool waited = (reply->seen & REPLY_WAITED) && reply->waited_ms > 0;
     int64_t from_us = waited && call->ret_tries == 1 ? moment_after(call->ret_sent_us, reply->waited_ms) : call->ret_sent_us;
@@ -185,7 +185,7 @@ static int granted(struct pawl_lease *lease, const struct client_call *call, con
     if (waited && call->ret_tries > 1)
         code = refresh(lease, problem);
     if (code == 0 && pawl_lease_deadline_us(lease) <= moment_now_us())
-        code = client_problem(problem, PAWL_ERR_LOST, "the lease was granted, but the answer was read after its end");
+        code = call_problem(problem, PAWL_ERR_LOST, "the lease was granted, but the answer was read after its end");
     return code;
 }
 
@@ -193,11 +193,11 @@ int pawl_acquire(struct pawl *client, const char *name, const struct pawl_acquir
                  struct pawl_problem *ret_problem)
 {
     static const struct pawl_acquire_options none;
-    struct client_call call = client_call_of(client, name, "acquire");
+    struct call call = call_of(client, name, "acquire");
     struct pawl_lease *lease;
     struct lease_id id;
     struct reply reply;
-    int code = client_check_name(name, ret_problem);
+    int code = call_check_name(name, ret_problem);
 
     options = options ? options : &none;
     if (code == 0)
@@ -206,14 +206,14 @@ int pawl_acquire(struct pawl *client, const char *name, const struct pawl_acquir
         return code;
     lease = lease_new(client, name, &id);
     if (!lease)
-        return client_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
-    call.ttl_ms = options->ttl_ms > 0 ? options->ttl_ms : CLIENT_TTL_DEFAULT_MS;
+        return call_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
+    call.ttl_ms = options->ttl_ms > 0 ? options->ttl_ms : CALL_TTL_DEFAULT_MS;
     call.wait_ms = options->wait_ms;
     call.owner = options->owner;
     call.lease_id = lease->id;
-    code = client_run(client, &call, &reply, ret_problem);
+    code = call_run(client, &call, &reply, ret_problem);
     if (code == 0 && !holds_lease(&reply, name, lease->id)) {
-        code = client_problem(ret_problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: it granted something else than was asked for");
+        code = call_problem(ret_problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: it granted something else than was asked for");
         call.ret_uncertain = true;
     }
     if (code == 0) {
@@ -234,39 +234,39 @@ int pawl_lease_adopt(struct pawl *client, const char *name, const char *lease_id
 {
     struct pawl_lease *lease;
     struct lease_id id;
-    int code = client_check_name(name, ret_problem);
+    int code = call_check_name(name, ret_problem);
 
     if (code != 0)
         return code;
     if (!lease_id || lease_id_parse(lease_id, strlen(lease_id), &id) != 0)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "lease_id: is no UUID");
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "lease_id: is no UUID");
     lease = lease_new(client, name, &id);
     if (!lease)
-        return client_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
-    lease->ttl_ms = CLIENT_TTL_DEFAULT_MS;
+        return call_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
+    lease->ttl_ms = CALL_TTL_DEFAULT_MS;
     *ret_lease = lease;
     return 0;
 }
 
 /* ---- renew ---- */
 
-struct client_call lease_renewal(const struct pawl_lease *lease, int64_t ttl_ms)
+struct call lease_renewal(const struct pawl_lease *lease, int64_t ttl_ms)
 {
-    struct client_call call = client_call_of(lease->client, lease->name, "renew");
+    struct call call = call_of(lease->client, lease->name, "renew");
 
     call.lease_id = lease->id;
     call.ttl_ms = ttl_ms;
     return call;
 }
 
-int lease_renew(struct pawl_lease *lease, struct client_call *call, struct pawl_problem *problem)
+int lease_renew(struct pawl_lease *lease, struct call *call, struct pawl_problem *problem)
 {
     int64_t begun_us = moment_now_us();
     struct reply reply;
-    int code = client_run(lease->client, call, &reply, problem);
+    int code = call_run(lease->client, call, &reply, problem);
 
     if (code == 0 && !holds_lease(&reply, lease->name, lease->id)) {
-        code = client_problem(problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: it renewed something else than was asked for");
+        code = call_problem(problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: it renewed something else than was asked for");
         call->ret_uncertain = true;
     }
     if (call->ret_uncertain)
@@ -280,10 +280,10 @@ int lease_renew(struct pawl_lease *lease, struct client_call *call, struct pawl_
 
 int pawl_renew(struct pawl_lease *lease, int64_t ttl_ms, struct pawl_problem *ret_problem)
 {
-    struct client_call call;
+    struct call call;
 
-    if (ttl_ms < 0 || ttl_ms > CLIENT_MS_MAX)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "ttl_ms: must be from 1 to %lld", (long long)CLIENT_MS_MAX);
+    if (ttl_ms < 0 || ttl_ms > CALL_MS_MAX)
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "ttl_ms: must be from 1 to %lld", (long long)CALL_MS_MAX);
     call = lease_renewal(lease, ttl_ms > 0 ? ttl_ms : pawl_lease_ttl_ms(lease));
     return lease_renew(lease, &call, ret_problem);
 }
@@ -292,13 +292,13 @@ int pawl_renew(struct pawl_lease *lease, int64_t ttl_ms, struct pawl_problem *re
 
 int pawl_release(struct pawl_lease *lease, struct pawl_problem *ret_problem)
 {
-    struct client_call call = client_call_of(lease->client, lease->name, "release");
+    struct call call = call_of(lease->client, lease->name, "release");
     struct reply reply;
     int code;
 
     pawl_keep_alive_stop(lease);
     call.lease_id = lease->id;
-    code = client_run(lease->client, &call, &reply, ret_problem);
+    code = call_run(lease->client, &call, &reply, ret_problem);
     lease_forget(lease);
     if (code == PAWL_ERR_LOST && call.ret_uncertain)
         code = 0; /* an earlier try did it */

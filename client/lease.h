@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "client/client.h"
+#include "client/call.h"
 #include "client/pawl.h"
 
 struct keep_alive;
@@ -25,8 +25,8 @@ struct pawl_lease {
 
 /* One renewal with the time-out, budget and limits in *call, which lease_renewal() began. 0, or a code with *problem. The lease knows its
  * new deadline, or that it is lost, afterwards. */
-struct client_call lease_renewal(const struct pawl_lease *lease, int64_t ttl_ms);
-int lease_renew(struct pawl_lease *lease, struct client_call *call, struct pawl_problem *problem);
+struct call lease_renewal(const struct pawl_lease *lease, int64_t ttl_ms);
+int lease_renew(struct pawl_lease *lease, struct call *call, struct pawl_problem *problem);
 
 /* It is over, for whatever reason. */
 void lease_forget(struct pawl_lease *lease);

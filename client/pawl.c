@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/client.h"
+#include "client/call.h"
 #include "client/moment.h"
 #include "proto/lock_name.h"
 #include "proto/params.h"
@@ -58,13 +58,13 @@ int pawl_open(const char *address, struct pawl **ret_client, struct pawl_problem
     struct pawl *client;
 
     if (wrong)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "address: %s", wrong);
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "address: %s", wrong);
     client = calloc(1, sizeof(*client));
     if (client)
         client->wire = wire_open(&at);
     if (!client || !client->wire) {
         free(client);
-        return client_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
+        return call_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
     }
     client->timeout_ms = TIMEOUT_DEFAULT_MS;
     client->budget_ms = BUDGET_DEFAULT_MS;
@@ -85,7 +85,7 @@ static int64_t within(int64_t value, int64_t least)
 {
     if (value < least)
         return least;
-    return value > CLIENT_MS_MAX ? CLIENT_MS_MAX : value;
+    return value > CALL_MS_MAX ? CALL_MS_MAX : value;
 }
 
 void pawl_set_timeout(struct pawl *client, int64_t timeout_ms)
@@ -108,21 +108,21 @@ static int expect(const struct reply *reply, unsigned seen, const char *name, st
 {
     if ((reply->seen & seen) == seen && (!name || strcmp(reply->lock.name, name) == 0))
         return 0;
-    return client_problem(problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: its answer lacks something, or is about another lock");
+    return call_problem(problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: its answer lacks something, or is about another lock");
 }
 
 int pawl_check(struct pawl *client, const char *name, int64_t token, int64_t *ret_ttl_ms, struct pawl_problem *ret_problem)
 {
-    struct client_call call = client_call_of(client, name, "check");
+    struct call call = call_of(client, name, "check");
     struct reply reply;
-    int code = client_check_name(name, ret_problem);
+    int code = call_check_name(name, ret_problem);
 
     if (code != 0)
         return code;
     if (token < 1 || token > PAWL_TOKEN_MAX)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "token: must be a whole number from 1 to 9007199254740991");
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "token: must be a whole number from 1 to 9007199254740991");
     call.token = token;
-    code = client_run(client, &call, &reply, ret_problem);
+    code = call_run(client, &call, &reply, ret_problem);
     if (code == 0)
         code = expect(&reply, REPLY_NAME | REPLY_TOKEN | REPLY_TTL, name, ret_problem);
     if (code == 0 && ret_ttl_ms)
@@ -132,12 +132,12 @@ int pawl_check(struct pawl *client, const char *name, int64_t token, int64_t *re
 
 int pawl_inspect(struct pawl *client, const char *name, struct pawl_lock *ret_lock, struct pawl_problem *ret_problem)
 {
-    struct client_call call = client_call_of(client, name, NULL);
+    struct call call = call_of(client, name, NULL);
     struct reply reply;
-    int code = client_check_name(name, ret_problem);
+    int code = call_check_name(name, ret_problem);
 
     if (code == 0)
-        code = client_run(client, &call, &reply, ret_problem);
+        code = call_run(client, &call, &reply, ret_problem);
     if (code == 0)
         code = expect(&reply, REPLY_NAME | REPLY_HELD | (reply.lock.held ? REPLY_TOKEN : 0), name, ret_problem);
     if (code == 0)
@@ -163,7 +163,7 @@ static int walk_lock(void *arg, const struct pawl_lock *lock)
 int pawl_list(struct pawl *client, const char *prefix, int (*each)(void *arg, const struct pawl_lock *lock), void *arg, int *ret_recovering,
               struct pawl_problem *ret_problem)
 {
-    struct client_call call = client_call_of(client, NULL, NULL);
+    struct call call = call_of(client, NULL, NULL);
     const char *wrong = prefix ? lock_name_prefix_problem(prefix, strlen(prefix)) : NULL;
     struct walk walk = {.each = each, .arg = arg};
     char cursor[REPLY_CURSOR_SIZE];
@@ -171,12 +171,12 @@ int pawl_list(struct pawl *client, const char *prefix, int (*each)(void *arg, co
     int code, recovering = 0;
 
     if (wrong)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "prefix: %s", wrong);
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "prefix: %s", wrong);
     call.prefix = prefix && prefix[0] ? prefix : NULL;
     call.each = walk_lock;
     call.each_arg = &walk;
     do {
-        code = client_run(client, &call, &reply, ret_problem);
+        code = call_run(client, &call, &reply, ret_problem);
         if (code == 0 && !walk.enough)
             code = expect(&reply, REPLY_LOCKS | REPLY_CURSOR, NULL, ret_problem);
         if (code != 0)
@@ -185,7 +185,7 @@ int pawl_list(struct pawl *client, const char *prefix, int (*each)(void *arg, co
         memcpy(cursor, reply.cursor, sizeof(cursor));
         call.cursor = cursor;
         if (cursor[strspn(cursor, "0123456789")] != '\0')
-            return client_problem(ret_problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: its cursor is no number");
+            return call_problem(ret_problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: its cursor is no number");
     } while (!walk.enough && cursor[0]);
     if (ret_recovering)
         *ret_recovering = recovering;
@@ -194,21 +194,21 @@ int pawl_list(struct pawl *client, const char *prefix, int (*each)(void *arg, co
 
 int pawl_break(struct pawl *client, const char *name, const char *reason, struct pawl_lock *ret_lock, struct pawl_problem *ret_problem)
 {
-    struct client_call call = client_call_of(client, name, "break");
+    struct call call = call_of(client, name, "break");
     struct reply reply;
     const char *wrong;
-    int code = client_check_name(name, ret_problem);
+    int code = call_check_name(name, ret_problem);
 
     if (code != 0)
         return code;
     if (!reason || !reason[0] || strlen(reason) > PAWL_REASON_MAX)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "reason: must have 1 to %d bytes", PAWL_REASON_MAX);
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "reason: must have 1 to %d bytes", PAWL_REASON_MAX);
     wrong = label_problem(reason, strlen(reason));
     if (wrong)
-        return client_problem(ret_problem, PAWL_ERR_ARGUMENT, "reason: %s", wrong);
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "reason: %s", wrong);
     call.reason = reason;
     call.once = true;
-    code = client_run(client, &call, &reply, ret_problem);
+    code = call_run(client, &call, &reply, ret_problem);
     if (code == 0)
         code = expect(&reply, REPLY_NAME | REPLY_HOLDER, name, ret_problem);
     if (code == 0 && ret_lock) {

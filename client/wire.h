@@ -1,7 +1,7 @@
 /* Requests out, answers back: the only door to the HTTP library.
  *
  * What this is: connections to one pawld, kept open and used again, each for one call at a time, by any number of threads. What it is not:
- * it repeats nothing (client.c does), and knows neither JSON nor what the calls mean.
+ * it repeats nothing (call.c does), and knows neither JSON nor what the calls mean.
  */
 #ifndef PAWL_WIRE_H
 #define PAWL_WIRE_H

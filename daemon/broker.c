@@ -328,6 +328,7 @@ static void try_acquire(struct broker_request *r)
         r->call.confirm = ++b->confirms;
     r->call.queue = r->wait_ms > 0 && !b->draining;
     r->call.comes_back = r->own_lease_id;
+    r->call.contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
     r->call.ticket = r->waiter.ticket;
     r->call.max_waiters = b->config.max_waiters_per_lock;
     r->call.sweep_from = r->sweep ? 1 + (r->call.ret_waiters > SWEEP ? draw(b) % r->call.ret_waiters : 0) : 0;
@@ -902,6 +903,7 @@ static void fill_call(struct broker_request *r)
         if (known && r->op == STORE_RELEASE)
             metrics_observe(b->metrics, HISTOGRAM_HOLD, broker_now_us(b) - known->granted_us);
     }
+    call->contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
     if (r->op == STORE_RELEASE)
         lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
 }

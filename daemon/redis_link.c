@@ -58,6 +58,7 @@ struct redis_link {
     char *output;
     size_t output_len, output_sent, output_cap;
     bool output_failed;
+    bool turn_wanted;
 
     struct redis_command *first, **last; /* in flight, oldest first */
     size_t in_flight;
@@ -143,7 +144,7 @@ static void close_socket(struct redis_link *link)
     redisReaderFree(link->reader);
     link->reader = NULL;
     link->output_len = link->output_sent = 0;
-    link->output_failed = false;
+    link->output_failed = link->turn_wanted = false;
     if (link->output_cap > READ_SIZE) { /* a stall made it grow */
         free(link->output);
         link->output = NULL;
@@ -624,6 +625,10 @@ static void on_step(evutil_socket_t fd, short events, void *arg)
     }
     if (link->state != LINK_SIGNING_IN && link->state != LINK_OPEN)
         return;
+    if (link->turn_wanted && link->callbacks.turn) {
+        link->turn_wanted = false;
+        link->callbacks.turn(link->callbacks.arg);
+    }
     if (!link->drop_problem)
         write_output(link);
     if (link->drop_problem)
@@ -815,6 +820,12 @@ void redis_link_drop(struct redis_link *link, const char *problem)
     if (link->state == LINK_STOPPED || link->state == LINK_WAITING || link->drop_problem)
         return;
     link->drop_problem = problem;
+    event_active(link->step, 0, 0);
+}
+
+void redis_link_turn(struct redis_link *link)
+{
+    link->turn_wanted = true;
     event_active(link->step, 0, 0);
 }
 

@@ -42,6 +42,7 @@ struct redis_link_callbacks {
     void (*down)(void *arg, const char *problem, bool was_up); /* after every command's done(NULL); problem: a static or borrowed sentence */
     void (*push)(void *arg, const struct redisReply *reply);   /* a reply that no command waits for (pub/sub), may be NULL */
     void (*alarm)(void *arg);                     /* see redis_link_alarm, may be NULL */
+    void (*turn)(void *arg);                      /* see redis_link_turn, may be NULL */
 };
 
 struct redis_link_config {
@@ -78,6 +79,9 @@ void redis_link_arg_int(struct redis_link *link, int64_t n);
 void redis_link_send(struct redis_link *link, struct redis_command *command, int64_t deadline_us);
 /* The same for a command whose replies come by `push` only (SUBSCRIBE). */
 void redis_link_send_silent(struct redis_link *link);
+
+/* Calls `turn` at the end of this turn of the loop, before what was sent in it is written. Only while open. */
+void redis_link_turn(struct redis_link *link);
 
 /* Calls `alarm` at or after `at_us` (INT64_MAX: never). One alarm a link; works in every state. Here so that only this file sees the loop. */
 void redis_link_alarm(struct redis_link *link, int64_t at_us);

@@ -17,6 +17,7 @@ enum redis_script_id {
     SCRIPT_LIST,
     SCRIPT_CANCEL,
     SCRIPT_PUT_BACK,
+    SCRIPT_PLAIN,
     SCRIPT_COUNT
 };
 

@@ -12,6 +12,9 @@
  * DETACHED   right after a connection that worked was lost, calls are held too, until the next attempt ends; after a failed attempt they
  *            fail at once, so that nobody hangs while Redis is away.
  *
+ * Calls of the plain kind (an acquire that does not wait, a release nobody waits for) that come in one turn of the loop leave as one run of
+ * one script: most of what a script costs Redis is not its work. What turns out not to be plain comes back undone and is sent by itself.
+ *
  * A call that was sent when its connection broke may have run. Those that may be run twice (all but release and break) are held and run
  * again under the same confirm number: attaching has raised the node's generation by then, so the first copy, should it still sit in
  * a socket buffer of Redis, does nothing when it is read.
@@ -43,6 +46,8 @@
 #define HELD_MAX           65536
 #define RERUNS_MAX         16
 #define SPARE_RUNS_MAX     256
+#define TAIL_MAX           (96 + PAWL_OWNER_MAX)
+#define BATCH_MAX          64 /* plain calls in one run of a script */
 #define KEY_HEAD_MAX       96
 
 enum attachment { DETACHED, ATTACHING, READY };
@@ -50,7 +55,8 @@ enum attachment { DETACHED, ATTACHING, READY };
 struct run { /* one command on its way */
     struct redis_command command;
     struct redis_store *store;
-    struct store_call *call;
+    struct store_call *call; /* of a batch: the first of the chain by `next` */
+    size_t count;            /* 0: not a batch */
     struct run *spare;
     bool whole_script; /* EVAL, after the server said NOSCRIPT */
 };
@@ -84,6 +90,8 @@ struct redis_store {
     struct store_call *held, **held_last;
     size_t held_count;
     struct store_call *failed, **failed_last; /* to be answered at the end of the turn */
+    struct store_call *batch, **batch_last; /* plain calls of this turn, not sent yet */
+    size_t batch_count;
     struct run *spare;
     size_t spare_count;
     uint64_t attaches, openings, fence_raises, errors;
@@ -460,17 +468,23 @@ static int queue_word(const struct store_call *call)
 }
 
 /* What the plain case asks of Redis is made here, where it is cheap: one string for the end of the lock's value. */
-static void args_acquire(struct redis_store *s, struct store_call *call)
+static size_t make_tail(struct redis_store *s, struct store_call *call, char *out, size_t cap)
 {
-    char tail[96 + PAWL_OWNER_MAX], place[96];
     int len;
 
     call->ret_granted_ms = clock_now_us(s->clock) / 1000 + s->ahead_ms;
-    len = snprintf(tail, sizeof(tail), "%s %" PRIu64 " %" PRId64 " %.*s", s->node, call->confirm, call->ret_granted_ms, (int)call->owner_len,
-                   call->owner);
+    len = snprintf(out, cap, "%s %" PRIu64 " %" PRId64 " %.*s", s->node, call->confirm, call->ret_granted_ms, (int)call->owner_len, call->owner);
+    return (size_t)len;
+}
+
+static void args_acquire(struct redis_store *s, struct store_call *call)
+{
+    char tail[TAIL_MAX], place[96];
+    int len;
+
     add_str(s, call->lease_id.text);
     add_int(s, call->ttl_ms);
-    redis_link_arg(s->link, tail, (size_t)len);
+    redis_link_arg(s->link, tail, make_tail(s, call, tail, sizeof(tail)));
     len = snprintf(place, sizeof(place), "%d %" PRId64 " %" PRId64 " %" PRId64, queue_word(call), call->ticket, call->max_waiters, call->sweep_from);
     redis_link_arg(s->link, place, (size_t)len);
 }
@@ -681,6 +695,15 @@ static void finish(struct redis_store *s, struct store_call *call, const redisRe
     call->done(call);
 }
 
+static void call_lost(struct redis_store *s, struct store_call *call)
+{
+    call->may_have_run = true;
+    if (call_rows[call->op].repeatable)
+        rerun(s, call);
+    else
+        fail_later(s, call, "the connection to Redis was lost");
+}
+
 static void call_answered(struct redis_command *command, const redisReply *reply)
 {
     struct run *run = (struct run *)command;
@@ -689,14 +712,9 @@ static void call_answered(struct redis_command *command, const redisReply *reply
     bool whole = run->whole_script;
 
     call->sent_us = command->sent_us;
-    call->command = NULL;
     give_run(s, run);
     if (!reply) {
-        call->may_have_run = true;
-        if (call_rows[call->op].repeatable)
-            rerun(s, call);
-        else
-            fail_later(s, call, "the connection to Redis was lost");
+        call_lost(s, call);
         return;
     }
     if (s->events.answered)
@@ -741,9 +759,9 @@ static void send_call(struct redis_store *s, struct store_call *call, bool whole
     }
     run->store = s;
     run->call = call;
+    run->count = 0;
     run->whole_script = whole_script;
     run->command.done = call_answered;
-    call->command = run;
     begin_script(s, row->script, whole_script, row->on_lock ? 6 : 4, 3 + row->args);
     if (row->on_lock) {
         add_lock_key(s, s->head_lock, call);
@@ -752,6 +770,173 @@ static void send_call(struct redis_store *s, struct store_call *call, bool whole
     add_attachment(s);
     row->write(s, call);
     redis_link_send(s->link, &run->command, call->deadline_us);
+}
+
+/* ---- plain calls, many at a time ---- */
+
+static bool is_plain(const struct store_call *call)
+{
+    return (call->op == STORE_ACQUIRE && !call->queue && call->ticket == 0 && !call->contended) ||
+           (call->op == STORE_RELEASE && !call->contended);
+}
+
+static void finish_plain(struct redis_store *s, struct store_call *call, int64_t token)
+{
+    call->problem = "";
+    call->ret_token = token;
+    call->result = STORE_DONE;
+    if (call->op == STORE_RELEASE) {
+        call->ret_woken.text[0] = '\0';
+    } else {
+        call->ret_ttl_ms = call->ttl_ms;
+        call->holder.owner_len = call->owner_len;
+        memcpy(call->holder.owner, call->owner, call->owner_len);
+        see_fence(s, token);
+    }
+    call->done(call);
+}
+
+static void send_batch(struct redis_store *s, struct store_call *calls, size_t count, bool whole_script);
+
+/* The run of the whole batch failed, or says that the life of the data is another. */
+static void batch_failed(struct redis_store *s, struct store_call *calls, const redisReply *reply)
+{
+    bool differs = reply && reply->type == REDIS_REPLY_ARRAY && status_is(reply, "differs");
+
+    for (struct store_call *call = calls, *next; call; call = next) {
+        next = call->next;
+        if (!reply)
+            call_lost(s, call);
+        else if (differs)
+            rerun(s, call);
+        else
+            finish_error(s, call, reply);
+    }
+    if (differs)
+        begin_attach(s);
+}
+
+static void batch_answered(struct redis_command *command, const redisReply *reply)
+{
+    struct run *run = (struct run *)command;
+    struct redis_store *s = run->store;
+    struct store_call *calls = run->call;
+    size_t count = run->count, i = 2;
+    int64_t rtt_us = clock_now_us(s->clock) - command->sent_us;
+    bool whole = run->whole_script;
+
+    for (struct store_call *call = calls; call; call = call->next)
+        call->sent_us = command->sent_us;
+    give_run(s, run);
+    if (reply && reply->type == REDIS_REPLY_ERROR && !whole && strncmp(reply->str, "NOSCRIPT", 8) == 0 && redis_link_can_send(s->link)) {
+        send_batch(s, calls, count, true);
+        return;
+    }
+    if (!reply || reply->type != REDIS_REPLY_ARRAY || !status_is(reply, "plain") || reply->elements != count + 2) {
+        batch_failed(s, calls, reply);
+        return;
+    }
+    see_fence(s, number_at(reply, 1));
+    for (struct store_call *call = calls, *next; call; call = next, i++) {
+        int64_t token = number_at(reply, i);
+        next = call->next;
+        if (s->events.answered)
+            s->events.answered(s->events.arg, rtt_us);
+        if (token > 0)
+            finish_plain(s, call, token);
+        else
+            send_call(s, call, false);
+    }
+}
+
+static void add_plain_args(struct redis_store *s, struct store_call *call)
+{
+    char tail[TAIL_MAX];
+
+    add_str(s, call->lease_id.text);
+    if (call->op == STORE_RELEASE) {
+        add_str(s, "");
+        add_str(s, s->node);
+        return;
+    }
+    add_int(s, call->ttl_ms);
+    redis_link_arg(s->link, tail, make_tail(s, call, tail, sizeof(tail)));
+}
+
+static void send_batch(struct redis_store *s, struct store_call *calls, size_t count, bool whole_script)
+{
+    struct run *run = take_run(s);
+
+    if (!run) {
+        for (struct store_call *call = calls, *next; call; call = next) {
+            next = call->next;
+            fail_later(s, call, "out of memory");
+        }
+        return;
+    }
+    run->store = s;
+    run->call = calls;
+    run->count = count;
+    run->whole_script = whole_script;
+    run->command.done = batch_answered;
+    begin_script(s, SCRIPT_PLAIN, whole_script, 4 + 2 * count, 3 + 3 * count);
+    for (struct store_call *call = calls; call; call = call->next)
+        add_lock_key(s, s->head_lock, call);
+    for (struct store_call *call = calls; call; call = call->next)
+        add_lock_key(s, s->head_queue, call);
+    add_attachment(s);
+    for (struct store_call *call = calls; call; call = call->next)
+        add_plain_args(s, call);
+    redis_link_send(s->link, &run->command, calls->deadline_us);
+}
+
+static struct store_call *take_batch(struct redis_store *s, size_t *ret_count)
+{
+    struct store_call *calls = s->batch;
+
+    *ret_count = s->batch_count;
+    s->batch = NULL;
+    s->batch_last = &s->batch;
+    s->batch_count = 0;
+    return calls;
+}
+
+static void flush_batch(struct redis_store *s)
+{
+    size_t count;
+    struct store_call *calls = take_batch(s, &count);
+
+    if (count == 1)
+        send_call(s, calls, false);
+    else if (count > 1)
+        send_batch(s, calls, count, false);
+}
+
+/* The connection or the life of the data ended before they were sent. */
+static void hold_batch(struct redis_store *s)
+{
+    size_t count;
+
+    for (struct store_call *call = take_batch(s, &count), *next; call; call = next) {
+        next = call->next;
+        hold(s, call);
+    }
+}
+
+static void on_turn(void *arg)
+{
+    flush_batch(arg);
+}
+
+static void add_to_batch(struct redis_store *s, struct store_call *call)
+{
+    call->next = NULL;
+    *s->batch_last = call;
+    s->batch_last = &call->next;
+    if (s->batch_count++ == 0)
+        redis_link_turn(s->link);
+    if (s->batch_count == BATCH_MAX)
+        flush_batch(s);
 }
 
 static void submit(struct store *seam, struct store_call *call)
@@ -763,7 +948,12 @@ static void submit(struct store *seam, struct store_call *call)
     if (s->stopped) {
         fail_later(s, call, "this node is stopping");
     } else if (s->attachment == READY && redis_link_can_send(s->link)) {
-        send_call(s, call, false);
+        if (is_plain(call)) {
+            add_to_batch(s, call);
+        } else {
+            flush_batch(s);
+            send_call(s, call, false);
+        }
     } else if (s->attachment == READY && redis_link_is_open(s->link)) {
         fail_later(s, call, "too many calls wait for Redis");
     } else if (s->attachment == DETACHED && s->refusal[0]) {
@@ -912,6 +1102,7 @@ static void begin_attach(struct redis_store *s)
     if (s->attachment == ATTACHING || !redis_link_is_open(s->link))
         return;
     detach(s);
+    hold_batch(s);
     s->attachment = ATTACHING;
     s->generation++;
     snprintf(s->generation_text, sizeof(s->generation_text), "%lld", (long long)s->generation);
@@ -1019,6 +1210,7 @@ static void on_down(void *arg, const char *problem, bool was_up)
     redis_link_stop(s->messages);
     s->attach_sent = s->beat_sent = false;
     detach(s);
+    hold_batch(s);
     if (!was_up) {
         s->refusal[0] = '\0';
         fail_held(s, problem);
@@ -1134,7 +1326,7 @@ struct redis_store *redis_store_new(struct event_base *base, const struct clock 
 {
     struct redis_store *s = calloc(1, sizeof(*s));
     struct redis_link_config link_config = {.url = config->url, .label = "commands", .max_delay_ms = MAX_DELAY_MS};
-    struct redis_link_callbacks callbacks = {.up = on_up, .down = on_down, .alarm = on_alarm};
+    struct redis_link_callbacks callbacks = {.up = on_up, .down = on_down, .alarm = on_alarm, .turn = on_turn};
     struct redis_link_callbacks message_callbacks = {.up = on_messages_up, .push = on_push};
 
     if (!s)
@@ -1148,6 +1340,7 @@ struct redis_store *redis_store_new(struct event_base *base, const struct clock 
     s->alarm_us = INT64_MAX;
     s->held_last = &s->held;
     s->failed_last = &s->failed;
+    s->batch_last = &s->batch;
     snprintf(s->fence_text, sizeof(s->fence_text), "0");
     snprintf(s->generation_text, sizeof(s->generation_text), "0");
     make_keys(s, config->key_prefix);
@@ -1180,6 +1373,7 @@ void redis_store_stop(struct redis_store *s)
     redis_link_stop(s->messages);
     redis_link_stop(s->link);
     detach(s);
+    hold_batch(s);
     fail_held(s, "this node is stopping");
 }
 

@@ -69,6 +69,7 @@ struct store_call {
     int64_t deadline_us; /* the store calls `done` by then (on its clock), whatever happens */
     uint64_t confirm;    /* acquire, renew, put back: this call's own number, unique in the node; cancel: the number to undo, 0 none */
     bool queue;          /* acquire: take a place when it is not free; cancel: give the place up */
+    bool contended;      /* acquire, release: others are known to wait for this lock (a hint, for speed only) */
     bool comes_back;     /* acquire: this lease id may have had a place before; cancel: it may want it back, within seconds */
     int64_t ticket;      /* acquire: the place held before, 0 none */
     int64_t max_waiters; /* acquire: the most this lock's queue may hold */
@@ -99,7 +100,6 @@ struct store_call {
 
     /* the store's own, valid between submit and done */
     struct store_call *next;
-    void *command;
     int reruns;
     bool may_have_run;
 };

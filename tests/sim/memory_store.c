@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW_MS   3000
-#define TICK_MS     (WINDOW_MS / 6)
-#define JUMP        1000000
-#define CLOCK_US    INT64_C(1790000000000000) /* the server's wall clock at virtual time 0 */
-#define RERUNS_MAX  16
-#define RETRY_US    250000
-#define CONNECT_US  500000
+#define WINDOW_MS    3000
+#define TICK_MS      (WINDOW_MS / 6)
+#define JUMP         1000000
+#define CLOCK_US     INT64_C(1790000000000000) /* the server's wall clock at virtual time 0 */
+#define RERUNS_MAX   16
+#define RETRY_US     250000
+#define CONNECT_US   500000
 #define TOMBSTONE_MS 600000
 #define QUEUE_MS     15000
 #define COME_BACK_MS 10000
@@ -37,10 +37,10 @@ struct lock {
     } left[LEFT]; /* places that their clients may want back: the last few */
 };
 
-struct data { /* all that a server stores: copied whole for a snapshot */
+struct data {                            /* all that a server stores: copied whole for a snapshot */
     int64_t incarnation, identity, base; /* incarnation 0: none */
     int64_t fence;                       /* 0: none */
-    int64_t ticks, tick_ms;              /* of the window, 0: closed */
+    int64_t ticks, tick_ms, used;        /* of the window, 0: closed */
     struct lock locks[MEMORY_LOCKS];
     struct {
         int64_t generation, until_ms;
@@ -413,12 +413,9 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
     leave_queue(lock, &lock->id);
     forget(m, c, lock);
     c->ret_ttl_ms = left_ms(m, lock) > c->asked.ttl_ms ? left_ms(m, lock) : c->asked.ttl_ms;
-    if (lock->token <= m->data.base) {
-        write_lease(m, c, lock, ++m->data.fence, lock->granted_ms, c->ret_ttl_ms);
-        return RAN_GRANTED;
-    }
-    run->again = lock->node == c->node->number && lock->confirm == c->asked.confirm;
-    write_lease(m, c, lock, m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token, lock->granted_ms, c->ret_ttl_ms);
+    run->again = lock->token > m->data.base && lock->node == c->node->number && lock->confirm == c->asked.confirm;
+    write_lease(m, c, lock, lock->token <= m->data.base || m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token, lock->granted_ms,
+                c->ret_ttl_ms);
     if (!run->again && m->fault != MEMORY_REPEAT_UNDONE)
         lock->confirm = 0; /* an earlier call may have been told: nobody undoes it any more */
     return run->again ? RAN_GRANTED : RAN_REPEATED;
@@ -493,7 +490,8 @@ static enum memory_status run_check(struct memory *m, struct command *c, struct 
 
 static enum memory_status run_cancel(struct memory *m, struct command *c, struct lock *lock)
 {
-    bool confirmed = (c->asked.confirm > 0 && lock->node == c->node->number && lock->confirm == c->asked.confirm) || m->fault == MEMORY_UNDO_BY_ID;
+    bool confirmed =
+        (c->asked.confirm > 0 && lock->node == c->node->number && lock->confirm == c->asked.confirm) || m->fault == MEMORY_UNDO_BY_ID;
     int at = place_of(lock, &c->asked.lease_id);
     bool was_first = false;
 
@@ -516,6 +514,27 @@ static enum memory_status run_cancel(struct memory *m, struct command *c, struct
     return RAN_CANCELLED;
 }
 
+static enum memory_status run_put_back(struct memory *m, struct command *c, struct lock *lock)
+{
+    int64_t there = lock->stored ? lock->token : 0;
+
+    if (is_lease(lock) && lock->token == c->asked.token && strcmp(lock->id.text, c->asked.lease_id.text) == 0) {
+        if (m->data.ticks > 0 && left_ms(m, lock) < c->asked.ttl_ms)
+            lock->when_ms = now_ms(m) + c->asked.ttl_ms;
+        c->ret_token = lock->token;
+        c->ret_ttl_ms = left_ms(m, lock);
+        return RAN_PUT_BACK;
+    }
+    if (m->data.ticks == 0 || there >= c->asked.token || c->asked.ttl_ms < 1)
+        return RAN_LOST;
+    write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms);
+    if (c->asked.token > m->data.fence)
+        m->data.fence = c->asked.token;
+    if (m->data.ticks < 2 && m->data.used < 22)
+        m->data.ticks = 2;
+    return RAN_PUT_BACK;
+}
+
 static bool differs(const struct memory *m, const struct command *c)
 {
     const struct data *d = &m->data;
@@ -527,8 +546,14 @@ static bool differs(const struct memory *m, const struct command *c)
 
 static void run_call(struct memory *m, struct command *c)
 {
-    struct memory_run run = {.number = m->run_count, .at_us = m->time->now_us, .node = c->node->number, .op = c->asked.op, .lock = c->lock,
-                             .id = c->asked.lease_id, .confirm = c->asked.confirm, .ghost = c->ghost};
+    struct memory_run run = {.number = m->run_count,
+                             .at_us = m->time->now_us,
+                             .node = c->node->number,
+                             .op = c->asked.op,
+                             .lock = c->lock,
+                             .id = c->asked.lease_id,
+                             .confirm = c->asked.confirm,
+                             .ghost = c->ghost};
     struct lock *lock = &m->data.locks[c->lock];
 
     expire(m, lock);
@@ -557,6 +582,9 @@ static void run_call(struct memory *m, struct command *c)
         case STORE_CANCEL:
             c->status = run_cancel(m, c, lock);
             break;
+        case STORE_PUT_BACK:
+            c->status = run_put_back(m, c, lock);
+            break;
         default:
             c->status = RAN_SHOWN;
             c->ret_waiters = (int64_t)lock->count;
@@ -578,10 +606,11 @@ static void run_call(struct memory *m, struct command *c)
         m->runs = sim_grow(m->runs, (size_t)m->run_cap * sizeof(run));
     }
     m->runs[m->run_count++] = run;
-    virtual_time_note(m->time, "store: %s of node %d lock %d %.8s #%d -> %s token %lld ticket %lld left %lld%s%s",
-                      (const char *[]){"acquire", "renew", "release", "check", "break", "inspect", "list", "cancel"}[c->asked.op], run.node, run.lock,
-                      run.id.text, (int)run.confirm, memory_status_word(run.status), (long long)run.token, (long long)run.ticket,
-                      (long long)(is_lease(lock) ? left_ms(m, lock) : -1), run.undone ? " undone" : "", c->ghost ? " (nobody will read this)" : "");
+    virtual_time_note(
+        m->time, "store: %s of node %d lock %d %.8s #%d -> %s token %lld ticket %lld left %lld%s%s",
+        (const char *[]){"acquire", "renew", "release", "check", "break", "inspect", "list", "put back", "cancel"}[c->asked.op], run.node,
+        run.lock, run.id.text, (int)run.confirm, memory_status_word(run.status), (long long)run.token, (long long)run.ticket,
+        (long long)(is_lease(lock) ? left_ms(m, lock) : -1), run.undone ? " undone" : "", c->ghost ? " (nobody will read this)" : "");
     m->watch.ran(m->watch.arg, &run, c->answer_us);
 }
 
@@ -591,6 +620,7 @@ static void tick_window(struct memory *m)
 
     if (d->ticks > 0 && now_ms(m) - d->tick_ms >= TICK_MS) {
         d->ticks--;
+        d->used++;
         d->tick_ms = now_ms(m);
     }
 }
@@ -614,6 +644,7 @@ static void run_attach(struct memory *m, struct command *c)
         d->identity = m->identity;
         d->base = d->fence;
         d->ticks = 6;
+        d->used = 0;
         d->tick_ms = now_ms(m);
         virtual_time_note(m->time, "store: node %d opens life %lld", node, (long long)d->incarnation);
         m->watch.opened(m->watch.arg);
@@ -876,10 +907,10 @@ static bool repeatable(const struct store_call *call)
 static void finish(struct command *c)
 {
     static const enum store_result results[] = {
-        [RAN_GRANTED] = STORE_DONE,    [RAN_REPEATED] = STORE_REPEATED,     [RAN_HELD] = STORE_HELD,   [RAN_TURN] = STORE_TURN,
-        [RAN_FULL] = STORE_FULL,       [RAN_RECOVERING] = STORE_RECOVERING, [RAN_RENEWED] = STORE_DONE, [RAN_RELEASED] = STORE_DONE,
-        [RAN_LOST] = STORE_LOST,       [RAN_BROKEN] = STORE_DONE,           [RAN_SHOWN] = STORE_DONE,  [RAN_CANCELLED] = STORE_DONE,
-        [RAN_DIFFERS] = STORE_UNKNOWN,
+        [RAN_GRANTED] = STORE_DONE,  [RAN_REPEATED] = STORE_REPEATED,     [RAN_HELD] = STORE_HELD,    [RAN_TURN] = STORE_TURN,
+        [RAN_FULL] = STORE_FULL,     [RAN_RECOVERING] = STORE_RECOVERING, [RAN_RENEWED] = STORE_DONE, [RAN_RELEASED] = STORE_DONE,
+        [RAN_LOST] = STORE_LOST,     [RAN_BROKEN] = STORE_DONE,           [RAN_SHOWN] = STORE_DONE,   [RAN_CANCELLED] = STORE_DONE,
+        [RAN_PUT_BACK] = STORE_DONE, [RAN_DIFFERS] = STORE_UNKNOWN,
     };
     struct store_call *call = c->call;
 
@@ -1294,13 +1325,15 @@ static void break_all(struct memory *m)
         struct node *n = m->nodes[i];
         n->hears = false;
         if (!n->dead && n->connected)
-            virtual_time_at(m->time, later(n->stalled_until_us, m->time->now_us + virtual_time_between(m->time, 0, 3000)), cut_now, n, n->connection);
+            virtual_time_at(m->time, later(n->stalled_until_us, m->time->now_us + virtual_time_between(m->time, 0, 3000)), cut_now, n,
+                            n->connection);
     }
 }
 
 void memory_lose(struct memory *m, enum memory_loss loss)
 {
-    virtual_time_note(m->time, "store: %s", (const char *[]){"restarted with all data", "restarted with an older copy", "restarted empty", "flushed"}[loss]);
+    virtual_time_note(m->time, "store: %s",
+                      (const char *[]){"restarted with all data", "restarted with an older copy", "restarted empty", "flushed"}[loss]);
     if (loss == MEMORY_OLDER)
         m->data = m->snapshot;
     else if (loss != MEMORY_KEPT)
@@ -1371,8 +1404,8 @@ const struct memory_run *memory_run_of(const struct memory *m, const struct stor
 
 const char *memory_status_word(enum memory_status word)
 {
-    static const char *const words[] = {"differs",  "granted", "repeated", "held",   "turn",  "full",     "recovering",
-                                        "renewed", "released", "lost",   "broken", "shown", "cancelled"};
+    static const char *const words[] = {"differs", "granted",  "repeated", "held",   "turn",  "full",      "recovering",
+                                        "renewed", "released", "lost",     "broken", "shown", "cancelled", "put back"};
 
     return words[word];
 }

@@ -24,20 +24,20 @@
 /* Faults built into the store, each of which the oracle must see. */
 enum memory_fault {
     MEMORY_SOUND,
-    MEMORY_UNDO_BY_ID,     /* cancel does not look at the confirm number */
-    MEMORY_REPEAT_UNDONE,  /* a repeated acquire takes the lease under its own confirm number, so that its undo ends what others were told */
-    MEMORY_NO_UNDO,        /* cancel leaves the grant */
-    MEMORY_KEEP_PLACE,     /* cancel leaves the place */
-    MEMORY_BARGE,          /* acquire does not look at the queue */
-    MEMORY_LAST_FIRST,     /* the queue hands out its last place first */
-    MEMORY_NO_WAKE,        /* nobody is poked */
-    MEMORY_SHORT_TTL,      /* leases end early */
-    MEMORY_TWO_HOLDERS,    /* acquire now and then does not see the holder */
-    MEMORY_STALE_FENCE,    /* a new life does not raise the fence */
-    MEMORY_STRANGER,       /* renew and release ask for no lease id */
-    MEMORY_NEW_TOKEN,      /* a repeated acquire gets another token */
-    MEMORY_RUN_TWICE,      /* attaching does not raise the generation: late copies run */
-    MEMORY_LATE,           /* some calls are answered long after their deadline */
+    MEMORY_UNDO_BY_ID,    /* cancel does not look at the confirm number */
+    MEMORY_REPEAT_UNDONE, /* a repeated acquire takes the lease under its own confirm number, so that its undo ends what others were told */
+    MEMORY_NO_UNDO,       /* cancel leaves the grant */
+    MEMORY_KEEP_PLACE,    /* cancel leaves the place */
+    MEMORY_BARGE,         /* acquire does not look at the queue */
+    MEMORY_LAST_FIRST,    /* the queue hands out its last place first */
+    MEMORY_NO_WAKE,       /* nobody is poked */
+    MEMORY_SHORT_TTL,     /* leases end early */
+    MEMORY_TWO_HOLDERS,   /* acquire now and then does not see the holder */
+    MEMORY_STALE_FENCE,   /* a new life does not raise the fence */
+    MEMORY_STRANGER,      /* renew and release ask for no lease id */
+    MEMORY_NEW_TOKEN,     /* a repeated acquire gets another token */
+    MEMORY_RUN_TWICE,     /* attaching does not raise the generation: late copies run */
+    MEMORY_LATE,          /* some calls are answered long after their deadline */
     MEMORY_FAULTS
 };
 
@@ -55,6 +55,7 @@ enum memory_status {
     RAN_BROKEN,
     RAN_SHOWN,
     RAN_CANCELLED,
+    RAN_PUT_BACK,
 };
 
 struct memory_run { /* one run of a call's script, whether or not its answer arrives */
@@ -77,16 +78,17 @@ struct memory_watch {
     void (*ran)(void *arg, const struct memory_run *run, int64_t answer_us); /* right after it; the answer comes at answer_us */
     void (*lost)(void *arg, bool all_kept); /* the data were replaced: kept, by an older copy, by nothing */
     void (*opened)(void *arg);              /* a new life of the data was opened */
-    void (*dropped)(void *arg, const struct lease_id *id, bool rightly); /* a script took a first place away; rightly: of a dead node or another life */
-    void (*trouble)(void *arg, int node);   /* the node is, or was until now, without its store; -1: every node */
+    void (*dropped)(void *arg, const struct lease_id *id,
+                    bool rightly);        /* a script took a first place away; rightly: of a dead node or another life */
+    void (*trouble)(void *arg, int node); /* the node is, or was until now, without its store; -1: every node */
 };
 
 struct memory_weather { /* how hostile; may change at any time. Chances are in 10,000. */
-    int64_t slow_us;   /* the longest way of a command or answer */
-    int64_t hang;      /* a command takes longer than any deadline */
-    int64_t cut;       /* a connection breaks as a command is sent on it */
-    int64_t deaf;      /* a message gets lost */
-    int64_t sick;      /* the server refuses a command, or answers oddly */
+    int64_t slow_us;    /* the longest way of a command or answer */
+    int64_t hang;       /* a command takes longer than any deadline */
+    int64_t cut;        /* a connection breaks as a command is sent on it */
+    int64_t deaf;       /* a message gets lost */
+    int64_t sick;       /* the server refuses a command, or answers oddly */
 };
 
 struct memory;
@@ -97,17 +99,17 @@ struct memory_weather *memory_weather(struct memory *m);
 
 /* A new node and its way to the store; returns its number, -1 when there are no more. */
 int memory_node_start(struct memory *m, const struct store_events *events, int64_t timeout_ms, struct store **ret_store);
-void memory_node_kill(struct memory *m, int node);             /* at once: nothing of it happens any more, but what it sent may run */
+void memory_node_kill(struct memory *m, int node);              /* at once: nothing of it happens any more, but what it sent may run */
 void memory_node_stall(struct memory *m, int node, int64_t us); /* stopped for a while: messages and answers wait for it */
 int64_t memory_node_stalled_until_us(const struct memory *m, int node);
 void memory_node_bury(struct memory *m, int node); /* a dead node's calls, and all it makes from here on, are answered as done or failed */
-void memory_node_cut(struct memory *m, int node);   /* its connection breaks */
+void memory_node_cut(struct memory *m, int node);  /* its connection breaks */
 void memory_node_deafen(struct memory *m, int node); /* the connection for messages breaks */
 
 enum memory_loss { MEMORY_KEPT, MEMORY_OLDER, MEMORY_EMPTY, MEMORY_FLUSHED };
-void memory_snapshot(struct memory *m);                         /* what MEMORY_OLDER comes back with */
-void memory_lose(struct memory *m, enum memory_loss loss);      /* all but FLUSHED: the server restarts, all connections break */
-void memory_away(struct memory *m, bool away);                  /* no connection can be made; those there are broken */
+void memory_snapshot(struct memory *m);                    /* what MEMORY_OLDER comes back with */
+void memory_lose(struct memory *m, enum memory_loss loss); /* all but FLUSHED: the server restarts, all connections break */
+void memory_away(struct memory *m, bool away);             /* no connection can be made; those there are broken */
 
 /* What stands there now. */
 struct memory_place {

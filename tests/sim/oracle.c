@@ -94,8 +94,8 @@ static void check_order(struct oracle *o, const struct memory_run *run, const st
             continue;
         if (!o->nodes[ask->node].alive || o->nodes[ask->node].draining || (story->nodes & (story->nodes - 1)) != 0)
             continue; /* its place is where another node asked for it last */
-        oracle_fail(o, "P6: lock %d was granted to %.8s (ticket %lld) while %.8s waited at node %d with ticket %lld", run->lock, winner->id.text,
-                    (long long)winner->ticket, story->id.text, ask->node, (long long)ask->ticket);
+        oracle_fail(o, "P6: lock %d was granted to %.8s (ticket %lld) while %.8s waited at node %d with ticket %lld", run->lock,
+                    winner->id.text, (long long)winner->ticket, story->id.text, ask->node, (long long)ask->ticket);
     }
 }
 
@@ -128,7 +128,8 @@ static void saw_grant(struct oracle *o, const struct memory_run *run, struct sto
     if (run->again)
         return;
     if (run->token <= o->greatest[run->lock])
-        oracle_fail(o, "P2: lock %d: token %lld was granted after %lld", run->lock, (long long)run->token, (long long)o->greatest[run->lock]);
+        oracle_fail(o, "P2: lock %d: token %lld was granted after %lld", run->lock, (long long)run->token,
+                    (long long)o->greatest[run->lock]);
     o->greatest[run->lock] = run->token;
     if (!taken_over)
         check_order(o, run, story);
@@ -150,6 +151,8 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
         break;
     case RAN_REPEATED:
         saw_no_place(o, story);
+        if (run->token > o->greatest[run->lock]) /* a lease of an earlier life has got a token of this one */
+            o->greatest[run->lock] = run->token;
         story->last_run = run->number;
         break;
     case RAN_RENEWED:
@@ -160,6 +163,11 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
     case RAN_RECOVERING:
         if (run->op == STORE_ACQUIRE && run->ticket > 0)
             saw_place(o, run, story);
+        break;
+    case RAN_PUT_BACK: /* P3: from here on it excludes others again */
+        if (story->claim_token == run->token && run->at_us + (run->ttl_ms + 2) * 1000 >= story->claim_us)
+            story->distrusted = false;
+        story->last_run = run->number;
         break;
     case RAN_BROKEN:
         if (holder) {
@@ -290,21 +298,18 @@ static void claim(struct oracle *o, struct ask *ask, const struct memory_run *ru
 {
     struct story *story = ask->story;
 
-    if (run->at_us <= o->lost_us)
-        return;
-    if (oracle_believes(o, story) && !story->distrusted && story->claim_token > memory_life(o->memory) &&
-        story->claim_token != token)
-        oracle_fail(o, "P7: %.8s holds lock %d with token %lld and was told %lld", story->id.text, story->lock, (long long)story->claim_token,
-                    (long long)token);
+    if (oracle_believes(o, story) && !story->distrusted && story->claim_token > memory_life(o->memory) && story->claim_token != token)
+        oracle_fail(o, "P7: %.8s holds lock %d with token %lld and was told %lld", story->id.text, story->lock,
+                    (long long)story->claim_token, (long long)token);
     if (story->told && run->number < story->claim_run)
         return;
     story->told = true;
-    story->distrusted = false;
+    story->distrusted = run->at_us <= o->lost_us;
     story->claim_run = run->number;
     story->claim_token = token;
     story->claim_us = o->time->now_us + left_ms * 1000;
     o->seen.told++;
-    if (story->given_up || story->broken)
+    if (story->given_up || story->broken || story->distrusted)
         return;
     for (int64_t i = 0; i < o->story_count; i++) {
         const struct story *other = o->stories[i];
@@ -339,7 +344,8 @@ static void answered_ok(struct oracle *o, struct ask *ask, const struct memory_r
         check_holder(o, ask, run);
     if (ask->op == STORE_ACQUIRE || ask->op == STORE_RENEW) {
         if (r->ret_token != run->token)
-            oracle_fail(o, "%.8s was told token %lld, and the store said %lld", ask->story->id.text, (long long)r->ret_token, (long long)run->token);
+            oracle_fail(o, "%.8s was told token %lld, and the store said %lld", ask->story->id.text, (long long)r->ret_token,
+                        (long long)run->token);
         if (left_ms < 1)
             oracle_fail(o, "P5: %.8s was told a lease that is over", ask->story->id.text);
         check_left(o, ask, run, left_ms);
@@ -353,10 +359,10 @@ static void answered_lost(struct oracle *o, const struct ask *ask, const struct 
 {
     const struct story *story = ask->story;
 
-    if (run && ask->claim_us > run->at_us && story->claim_us > run->at_us && !story->broken && !story->distrusted && run->at_us > o->lost_us &&
-        story->open == 1 && (ask->op == STORE_RELEASE || !story->given_up))
-        oracle_fail(o, "P4: %.8s was told that it lost lock %d, which it holds for another %lld us by all it was told", story->id.text, story->lock,
-                    (long long)(ask->claim_us - run->at_us));
+    if (run && ask->claim_us > run->at_us && story->claim_us > run->at_us && !story->broken && !story->distrusted &&
+        run->at_us > o->lost_us && story->open == 1 && (ask->op == STORE_RELEASE || !story->given_up))
+        oracle_fail(o, "P4: %.8s was told that it lost lock %d, which it holds for another %lld us by all it was told", story->id.text,
+                    story->lock, (long long)(ask->claim_us - run->at_us));
 }
 
 void oracle_answered(struct oracle *o, struct ask *ask, bool delivered)
@@ -364,8 +370,9 @@ void oracle_answered(struct oracle *o, struct ask *ask, bool delivered)
     struct broker_request *r = ask->request;
     const struct memory_run *run = memory_run_of(o->memory, &r->call);
 
-    virtual_time_note(o->time, "node %d tells %.8s %s: %s %s%s", ask->node, ask->story->id.text, ask->op == STORE_ACQUIRE ? "acquire" : "call",
-                      pawl_error_wire(r->error), r->problem ? r->problem : "", delivered ? "" : " (undelivered)");
+    virtual_time_note(o->time, "node %d tells %.8s %s: %s %s%s", ask->node, ask->story->id.text,
+                      ask->op == STORE_ACQUIRE ? "acquire" : "call", pawl_error_wire(r->error), r->problem ? r->problem : "",
+                      delivered ? "" : " (undelivered)");
     if (ask->submitting)
         oracle_fail(o, "done was called from inside submit for %.8s", ask->story->id.text);
     if (!delivered && r->error == PAWL_OK)
@@ -414,8 +421,9 @@ static void check_answers(struct oracle *o)
         const struct oracle_node *n = &o->nodes[ask->node];
         int64_t bound_us = latest(ask->end_us, n->stalled_us) + 2 * o->timeout_ms * 1000 + 300000;
         if (n->alive && !ask->submitting && o->time->now_us > bound_us)
-            oracle_fail(o, "%.8s was never answered at node %d: asked %lld ms ago, its wait was over %lld ms ago", ask->story->id.text, ask->node,
-                        (long long)(o->time->now_us - ask->submitted_us) / 1000, (long long)(o->time->now_us - ask->end_us) / 1000);
+            oracle_fail(o, "%.8s was never answered at node %d: asked %lld ms ago, its wait was over %lld ms ago", ask->story->id.text,
+                        ask->node, (long long)(o->time->now_us - ask->submitted_us) / 1000,
+                        (long long)(o->time->now_us - ask->end_us) / 1000);
     }
 }
 
@@ -438,8 +446,8 @@ static void check_leases(struct oracle *o)
         for (int node = 0; node < o->node_count; node++) {
             const struct oracle_node *n = &o->nodes[node];
             if (story->nodes == 1u << node && n->alive && o->time->now_us > latest(story->last_end_us, n->calm_us) + SETTLE_US)
-                oracle_fail(o, "P8: lock %d is held by %.8s of node %d for another %lld us, and nobody was told", lock, story->id.text, node,
-                            (long long)left_us);
+                oracle_fail(o, "P8: lock %d is held by %.8s of node %d for another %lld us, and nobody was told", lock, story->id.text,
+                            node, (long long)left_us);
         }
     }
 }
@@ -463,8 +471,8 @@ static void check_places(struct oracle *o)
             const struct oracle_node *n = &o->nodes[places[i].node];
             if (n->alive && places[i].life == memory_life(o->memory) && !memory_window_open(o->memory) &&
                 o->time->now_us > latest(story->last_end_us, n->calm_us) + SETTLE_US && !waits(o, story, places[i].node))
-                oracle_fail(o, "P8: %.8s has place %zu in the queue of lock %d at node %d, where nobody waits for it", story->id.text, i + 1, lock,
-                            places[i].node);
+                oracle_fail(o, "P8: %.8s has place %zu in the queue of lock %d at node %d, where nobody waits for it", story->id.text,
+                            i + 1, lock, places[i].node);
         }
     }
 }
@@ -481,12 +489,13 @@ static void check_waiting(struct oracle *o)
             calm_us = latest(calm_us, o->nodes[i].calm_us);
     for (const struct ask *ask = o->asks; ask; ask = ask->next) {
         int64_t since_us;
-        if (ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || !o->nodes[ask->node].alive || o->free_us[ask->story->lock] == INT64_MAX)
+        if (ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || !o->nodes[ask->node].alive ||
+            o->free_us[ask->story->lock] == INT64_MAX)
             continue;
         since_us = latest(latest(ask->submitted_us, calm_us), o->free_us[ask->story->lock]);
         if (o->time->now_us > since_us + bound_us)
-            oracle_fail(o, "%.8s waits at node %d for lock %d, which has been free for %lld ms", ask->story->id.text, ask->node, ask->story->lock,
-                        (long long)(o->time->now_us - since_us) / 1000);
+            oracle_fail(o, "%.8s waits at node %d for lock %d, which has been free for %lld ms", ask->story->id.text, ask->node,
+                        ask->story->lock, (long long)(o->time->now_us - since_us) / 1000);
     }
 }
 

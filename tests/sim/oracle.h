@@ -19,14 +19,14 @@ struct story {
     int64_t number;
     int lock;
     struct lease_id id;
-    int acquires, open;   /* acquires asked so far; asks that are open */
-    unsigned nodes;       /* that were asked for it, a bit each */
-    int64_t last_end_us;  /* when the last ask ended */
+    int acquires, open;  /* acquires asked so far; asks that are open */
+    unsigned nodes;      /* that were asked for it, a bit each */
+    int64_t last_end_us; /* when the last ask ended */
 
     /* what its client believes */
     bool told, given_up, broken, distrusted; /* distrusted: data were lost since */
     int64_t claim_us, claim_token, claim_run;
-    bool must_go;                            /* nothing of it may stay in the store; since last_end_us */
+    bool must_go; /* nothing of it may stay in the store; since last_end_us */
 
     /* what the store did for it */
     int64_t last_run, ticket, ticket_opened; /* of its place */
@@ -38,15 +38,15 @@ struct ask {
     struct broker_request *request;
     enum store_op op;
     int node;
-    int64_t submitted_us, end_us; /* end: of the wait */
-    int64_t claim_us, ttl_ms;     /* what the client believed when it asked */
+    int64_t submitted_us, end_us;  /* end: of the wait */
+    int64_t claim_us, ttl_ms;      /* what the client believed when it asked */
     int64_t ticket, ticket_opened; /* that the store gave to this very ask */
     bool submitting;
 };
 
 struct oracle_node {
     bool alive, draining;
-    int64_t calm_us; /* since when nothing bad happened to it */
+    int64_t calm_us;    /* since when nothing bad happened to it */
     int64_t stalled_us; /* until when it stalled last */
     struct broker *broker;
     int64_t ticks, ticks_at_once, tick_us, second;
@@ -56,8 +56,8 @@ struct oracle {
     struct virtual_time *time;
     struct memory *memory;
     int64_t timeout_ms, poll_ms;
-    bool hostile;      /* the weather is: nobody is calm */
-    bool quick;        /* nothing ever goes wrong in this run: a wake-up that gets lost shows at once */
+    bool hostile; /* the weather is: nobody is calm */
+    bool quick;   /* nothing ever goes wrong in this run: a wake-up that gets lost shows at once */
     struct story **stories;
     int64_t story_count, story_cap;
     struct ask *asks;
@@ -83,8 +83,8 @@ void oracle_answered(struct oracle *o, struct ask *ask, bool delivered);
 void oracle_abandoned(struct oracle *o, struct ask *ask); /* ends the ask */
 
 bool oracle_believes(const struct oracle *o, const struct story *story); /* its client believes that it holds */
-void oracle_ticked(struct oracle *o, int node);                            /* broker_tick is called */
-void oracle_sweep(struct oracle *o);                                       /* now and then: what takes time to be wrong */
-void oracle_quiet(struct oracle *o, bool leases_over);                     /* all clients have gone and it was calm for a while */
+void oracle_ticked(struct oracle *o, int node);                          /* broker_tick is called */
+void oracle_sweep(struct oracle *o);                                     /* now and then: what takes time to be wrong */
+void oracle_quiet(struct oracle *o, bool leases_over);                   /* all clients have gone and it was calm for a while */
 
 #endif

@@ -1,8 +1,8 @@
 """Races: a wait that ends, a client that leaves and a release, within the same millisecond, thousands of times.
 
 A sweep runs many locks at a time. Each round lays what is to happen to each lock on one timeline, runs it from one thread that only sends,
-and then reads. The checker looks at every lock after every round: each request has exactly one answer; no answer disagrees with inspect; the
-number of waiters falls to the true one; and the lock can be had at once, unless a live waiter was granted it. A lock that is lost stays
+and then reads. The checker looks at every lock after every round: each request has exactly one answer; no answer disagrees with inspect;
+the number of waiters falls to the true one; and the lock can be had at once, unless a live waiter was granted it. A lock that is lost stays
 taken for ten minutes here and a wake-up that is lost sleeps for 4.5 s at least, so neither can pass for slow.
 """
 
@@ -131,7 +131,8 @@ class Sweep:
             if waiter.status != 200:
                 self.problems.append(f"{waiter.name}: the second waiter was told {waiter.status} {waiter.value}")
             elif waiter.sent + waiter.took_s - start > SOON_S:
-                self.problems.append(f"{waiter.name}: the second waiter slept for {waiter.sent + waiter.took_s - start:.1f} s on a free lock")
+                slept = waiter.sent + waiter.took_s - start
+                self.problems.append(f"{waiter.name}: the second waiter slept for {slept:.1f} s on a free lock")
                 self.seen["late"] += 1
             if waiter.status == 200:
                 waiter.send_release()
@@ -229,7 +230,7 @@ def test_c02_the_client_leaves_as_the_holder_releases(field, name):
         for i, it in enumerate(rounds):
             asks = start + i * 0.0005
             release = start + 0.06 + i * 0.0012
-            leaves = release + sweep.rng.uniform(-0.0015, 0.0025) + field.delay_s * sweep.rng.uniform(0, 5)
+            leaves = release + sweep.rng.uniform(-0.0015, 0.0025) + field.delay_s * sweep.rng.uniform(0, 9)
             actions.append((asks, it.first.ask))
             if it.second:
                 actions.append((asks + 0.0002, it.second.ask))

@@ -411,7 +411,6 @@ def test_c05_the_grant_after_a_wait_is_lost_and_the_client_retries(world, redis,
         grant = hold(api, lock)
         first = Waiter(proxy.http_address, lock, 20_000, lease_id=lease)
         standing(api, lock, 1)
-        proxy._marker = None
         until(lambda: proxy.open_connections() >= 1, what="the waiter's connection")
         proxy.stall_down = True
         api.must("release", lock, lease_id=grant["lease_id"])
@@ -456,8 +455,7 @@ def test_p7_a_client_that_comes_back_keeps_its_place(own_way, name, back_to):
 
 
 def test_p7_a_client_whose_leaving_was_noticed_finds_its_place_again(way, name):
-    """Broken: who lost its connection for a moment goes to the end of the queue, or a client that never comes back keeps others waiting. (P6,
-    P7)"""
+    """Broken: who lost its connection for a moment goes to the end of the queue, or keeps others waiting while it is gone. (P6, P7)"""
     grant = hold(way.api, name)
     first, second = queue_up(way.api, name, [way.waiter.address], 2)
     first.leave()
@@ -721,7 +719,8 @@ def test_c35_nobody_barges_past_a_waiter(pair, name):
 def test_c35_a_hundred_killed_waiters_hold_nobody_up(way, name):
     """Broken: each waiter that vanished adds a delay. (C35)"""
     grant = hold(way.api, name)
-    text = ("import socket, sys, time\ns = []\nfor _ in range(100):\n    s.append(socket.create_connection((sys.argv[1], int(sys.argv[2]))))\n"
+    text = ("import socket, sys, time\ns = []\nfor _ in range(100):\n"
+            "    s.append(socket.create_connection((sys.argv[1], int(sys.argv[2]))))\n"
             "    s[-1].sendall(sys.argv[3].encode())\ntime.sleep(600)\n")
     host, _, port = way.waiter.address.rpartition(":")
     body = request_bytes("POST", lock_path(name, "acquire"), {"wait_ms": 600_000, "ttl_ms": LONG_TTL}).decode()
@@ -832,8 +831,7 @@ def test_c39_time_in_a_slow_redis_is_subtracted(world, redis, name):
     assert redis.holds(name)
     # so short a lease that it is over before it could be told is given back, not told
     late = Waiter(b.address, name, 6000, ttl_ms=300)
-    status, told = late.answer()
-    assert status != 200 or told["ttl_ms"] <= 300 - 300 + 50, told
+    assert late.answer()[0] != 200, late.value
 
 
 # ---------------------------------------------------------------- C46: two nodes
@@ -1040,7 +1038,8 @@ def test_c18_sigterm_with_waiters(world, redis, redis_is):
         for lock, grant in grants.items():
             shown = look(api, lock)
             assert (shown["token"], shown["held"]) == (grant["token"], True), "leases of others are untouched"
-        until(lambda: sum(look(api, lock)["waiters"] for lock in grants) == 0, 20, "nobody waits any more") if redis_is == "there" else None
+        if redis_is == "there":
+            until(lambda: sum(look(api, lock)["waiters"] for lock in grants) == 0, 20, "nobody waits any more")
         assert redis.holds("own"), "the drained node's leases stand too"
         for lock, grant in grants.items():
             api.must("release", lock, lease_id=grant["lease_id"])
@@ -1077,17 +1076,17 @@ def test_c18_a_release_during_the_drain_grants_nothing_to_who_was_told_to_go(wor
 
 def test_c18_the_second_sigterm_with_waiters(world, redis):
     """Broken: the second SIGTERM waits for the first one's drain. (C18)"""
-    redis_frozen = world.pawld(redis, ["--drain-timeout", "60s", "--store-timeout", "30s"])
-    hold(redis_frozen.api(), "x")
-    waiters = [Waiter(redis_frozen.address, "x", 60_000) for _ in range(20)]
-    standing(redis_frozen.api(), "x", 20)
+    pawld = world.pawld(redis, ["--drain-timeout", "60s", "--store-timeout", "30s"])
+    hold(pawld.api(), "x")
+    waiters = [Waiter(pawld.address, "x", 60_000) for _ in range(20)]
+    standing(pawld.api(), "x", 20)
     redis.sigstop()
-    redis_frozen.signal(signal.SIGTERM)
-    until(redis_frozen.refuses_connections, what="the drain has begun")
-    redis_frozen.expect_exit(0, 1, -signal.SIGTERM, 128 + signal.SIGTERM)
-    redis_frozen.signal(signal.SIGTERM)
+    pawld.signal(signal.SIGTERM)
+    until(pawld.refuses_connections, what="the drain has begun")
+    pawld.expect_exit(0, 1, -signal.SIGTERM, 128 + signal.SIGTERM)
+    pawld.signal(signal.SIGTERM)
     start = time.monotonic()
-    redis_frozen.wait(20)
+    pawld.wait(20)
     assert time.monotonic() - start < SOON_S + 2
     redis.sigcont()
     close_all(waiters)

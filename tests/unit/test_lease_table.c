@@ -244,7 +244,8 @@ static void compare(const struct dice *dice, int step, int64_t now_us)
 
     for (unsigned i = 0; i < LOCKS; i++) {
         name_lock(i, name, sizeof(name));
-        for (char id = 'a'; id <= 'c'; id++) {
+        for (const char *each = "abc"; *each; each++) {
+            char id = *each;
             const struct lease *found = find(name, id, now_us);
             bool expected = model[i].there && model[i].id == id && model[i].deadline_us > now_us;
 

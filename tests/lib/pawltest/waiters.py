@@ -110,8 +110,8 @@ class Waiter:
         return value
 
     def leave(self, how="close"):
-        """Goes away. True: surely without an answer. False: an answer may have arrived between the last look and the leaving; nobody but the
-        client's kernel knows, which counts the closes of sockets with unread bytes (of the whole machine)."""
+        """Goes away. True: surely without an answer. False: an answer may have arrived between the last look and the leaving; nobody but
+        the client's kernel knows, which counts the closes of sockets with unread bytes (of the whole machine)."""
         before = _unread_closes()
         (self.conn.reset if how == "reset" else self.conn.close)()
         return _unread_closes() == before

@@ -1,6 +1,6 @@
 /* One call of the API, with its retries. What pawl.c and lease.c are written with. */
-#ifndef PAWL_CLIENT_H
-#define PAWL_CLIENT_H
+#ifndef PAWL_CALL_H
+#define PAWL_CALL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 #include "client/reply.h"
 #include "client/wire.h"
 
-#define CLIENT_TTL_DEFAULT_MS 30000
-#define CLIENT_MS_MAX         (INT64_C(366) * 24 * 3600 * 1000) /* of any duration that is asked for: longer than pawld takes */
+#define CALL_TTL_DEFAULT_MS 30000
+#define CALL_MS_MAX         (INT64_C(366) * 24 * 3600 * 1000) /* of any duration that is asked for: longer than pawld takes */
 
 struct pawl {
     struct wire *wire;
@@ -19,7 +19,7 @@ struct pawl {
     int cancel_fd;
 };
 
-struct client_call {
+struct call {
     const char *name; /* of the lock; checked by the caller. NULL: the list */
     const char *verb; /* "acquire", ...; NULL: a GET */
     const char *prefix, *cursor; /* of the list; NULL: none */
@@ -43,15 +43,15 @@ struct client_call {
 };
 
 /* A call with the client's own time-out, budget and cancel descriptor. */
-struct client_call client_call_of(const struct pawl *client, const char *name, const char *verb);
+struct call call_of(const struct pawl *client, const char *name, const char *verb);
 
 /* Returns 0 with *ret_reply, or an enum pawl_code with *problem (may be NULL). Blocks. */
-int client_run(struct pawl *client, struct client_call *call, struct reply *ret_reply, struct pawl_problem *problem);
+int call_run(struct pawl *client, struct call *call, struct reply *ret_reply, struct pawl_problem *problem);
 
 /* Fills *problem (may be NULL) and returns code. */
-int client_problem(struct pawl_problem *problem, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int call_problem(struct pawl_problem *problem, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Is it a lock's name? 0, or PAWL_ERR_ARGUMENT with *problem. */
-int client_check_name(const char *name, struct pawl_problem *problem);
+int call_check_name(const char *name, struct pawl_problem *problem);
 
 #endif

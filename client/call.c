@@ -12,7 +12,7 @@
 #include "config.h"
 #endif
 
-#include "client/client.h"
+#include "client/call.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@
 
 /* ---- problems ---- */
 
-int client_problem(struct pawl_problem *problem, int code, const char *format, ...)
+int call_problem(struct pawl_problem *problem, int code, const char *format, ...)
 {
     char text[512];
     va_list values;
@@ -46,18 +46,18 @@ int client_problem(struct pawl_problem *problem, int code, const char *format, .
     return code;
 }
 
-int client_check_name(const char *name, struct pawl_problem *problem)
+int call_check_name(const char *name, struct pawl_problem *problem)
 {
     const char *wrong = name ? lock_name_problem(name, strlen(name)) : "there is none";
 
-    return wrong ? client_problem(problem, PAWL_ERR_ARGUMENT, "name: %s", wrong) : 0;
+    return wrong ? call_problem(problem, PAWL_ERR_ARGUMENT, "name: %s", wrong) : 0;
 }
 
 static int answered_problem(struct pawl_problem *problem, int code, int status, const struct reply *reply)
 {
     if (!problem)
         return code;
-    (void)client_problem(problem, code, "%s", reply->message[0] ? reply->message : reply->error);
+    (void)call_problem(problem, code, "%s", reply->message[0] ? reply->message : reply->error);
     problem->http_status = status;
     memcpy(problem->error, reply->error, sizeof(problem->error));
     memcpy(problem->holder_owner, reply->holder.owner, sizeof(problem->holder_owner));
@@ -93,7 +93,7 @@ static void add_string(struct text *t, const char *key, const char *value)
     text_json_string(t, value, strlen(value));
 }
 
-static void write_body(struct text *t, const struct client_call *call, int64_t wait_ms)
+static void write_body(struct text *t, const struct call *call, int64_t wait_ms)
 {
     text_str(t, "{");
     add_number(t, "ttl_ms", call->ttl_ms);
@@ -106,7 +106,7 @@ static void write_body(struct text *t, const struct client_call *call, int64_t w
 }
 
 /* A name and a prefix hold only bytes that stand in a URL as they are. */
-static void write_target(char *target, const struct client_call *call)
+static void write_target(char *target, const struct call *call)
 {
     if (call->name)
         snprintf(target, TARGET_MAX, "/v1/locks/%s%s%s", call->name, call->verb ? "/" : "", call->verb ? call->verb : "");
@@ -144,20 +144,20 @@ static int code_of_status(int status, const char *error)
 }
 
 /* An answer of whatever status came. What is no JSON of pawld's may be the page of a proxy in between: of that only a 5xx is believed. */
-static int judge(const struct client_call *call, const struct wire_answer *answer, struct reply *reply, struct pawl_problem *problem)
+static int judge(const struct call *call, const struct wire_answer *answer, struct reply *reply, struct pawl_problem *problem)
 {
     bool no_memory;
     int read = reply_read(answer->body ? answer->body : "", answer->len, call->each, call->each_arg, reply, &no_memory);
     int code;
 
     if (no_memory)
-        return client_problem(problem, PAWL_ERR_MEMORY, "out of memory");
+        return call_problem(problem, PAWL_ERR_MEMORY, "out of memory");
     if (read >= 0 && answer->status == 200 && !(reply->seen & REPLY_ERROR))
         return 0;
     if (read >= 0 && answer->status != 200 && (reply->seen & REPLY_ERROR))
         return answered_problem(problem, code_of_status(answer->status, reply->error), answer->status, reply);
     code = answer->status >= 500 && answer->status != 501 && answer->status != 505 ? PAWL_ERR_UNAVAILABLE : PAWL_ERR_PROTOCOL;
-    (void)client_problem(problem, code, "what answered is not pawld: status %d", answer->status);
+    (void)call_problem(problem, code, "what answered is not pawld: status %d", answer->status);
     if (problem)
         problem->http_status = answer->status;
     return code;
@@ -168,7 +168,7 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int try_once(struct pawl *client, struct client_call *call, int64_t wait_ms, struct reply *reply, struct pawl_problem *problem)
+static int try_once(struct pawl *client, struct call *call, int64_t wait_ms, struct reply *reply, struct pawl_problem *problem)
 {
     int64_t timeout_ms = call->timeout_ms > 0 ? call->timeout_ms : client->timeout_ms;
     struct wire_call wired = {.connect_ms = timeout_ms, .cancel_fd = call->cancel_fd, .stop_fd = call->stop_fd, .once = call->once};
@@ -192,7 +192,7 @@ static int try_once(struct pawl *client, struct client_call *call, int64_t wait_
         wired.deadline_us = earlier(wired.deadline_us, call->give_up_us);
     if (body.failed) {
         text_close(&body);
-        return client_problem(problem, PAWL_ERR_MEMORY, "out of memory");
+        return call_problem(problem, PAWL_ERR_MEMORY, "out of memory");
     }
     outcome = wire_call(client->wire, &wired, &answer);
     text_close(&body);
@@ -202,16 +202,16 @@ static int try_once(struct pawl *client, struct client_call *call, int64_t wait_
         break;
     case WIRE_FAILED:
     case WIRE_LATE:
-        code = client_problem(problem, PAWL_ERR_UNAVAILABLE, "%s", answer.problem);
+        code = call_problem(problem, PAWL_ERR_UNAVAILABLE, "%s", answer.problem);
         break;
     case WIRE_CANCELLED:
-        code = client_problem(problem, PAWL_ERR_CANCELLED, "cancelled");
+        code = call_problem(problem, PAWL_ERR_CANCELLED, "cancelled");
         break;
     case WIRE_NO_MEMORY:
-        code = client_problem(problem, PAWL_ERR_MEMORY, "%s", answer.problem);
+        code = call_problem(problem, PAWL_ERR_MEMORY, "%s", answer.problem);
         break;
     default:
-        code = client_problem(problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: %s", answer.problem);
+        code = call_problem(problem, PAWL_ERR_PROTOCOL, "what answered is not pawld: %s", answer.problem);
         break;
     }
     if (answer.sent && (code == PAWL_ERR_UNAVAILABLE || code == PAWL_ERR_CANCELLED || code == PAWL_ERR_MEMORY || code == PAWL_ERR_PROTOCOL))
@@ -222,14 +222,14 @@ static int try_once(struct pawl *client, struct client_call *call, int64_t wait_
 
 /* ---- all of them ---- */
 
-struct client_call client_call_of(const struct pawl *client, const char *name, const char *verb)
+struct call call_of(const struct pawl *client, const char *name, const char *verb)
 {
-    struct client_call call = {.name = name, .verb = verb, .budget_ms = -1, .cancel_fd = client->cancel_fd, .stop_fd = -1};
+    struct call call = {.name = name, .verb = verb, .budget_ms = -1, .cancel_fd = client->cancel_fd, .stop_fd = -1};
 
     return call;
 }
 
-int client_run(struct pawl *client, struct client_call *call, struct reply *ret_reply, struct pawl_problem *problem)
+int call_run(struct pawl *client, struct call *call, struct reply *ret_reply, struct pawl_problem *problem)
 {
     int64_t begun_us = moment_now_us(), wait_end_us = moment_after(begun_us, call->wait_ms), outage_us = 0;
     int64_t budget_ms = call->budget_ms >= 0 ? call->budget_ms : client->budget_ms;
@@ -260,6 +260,6 @@ int client_run(struct pawl *client, struct client_call *call, struct reply *ret_
         if (again_us - outage_us > budget_ms * 1000 || (call->give_up_us > 0 && again_us >= call->give_up_us))
             return code;
         if (wire_pause(client->wire, again_us, call->cancel_fd, call->stop_fd))
-            return client_problem(problem, PAWL_ERR_CANCELLED, "cancelled");
+            return call_problem(problem, PAWL_ERR_CANCELLED, "cancelled");
     }
 }
