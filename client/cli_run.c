@@ -334,10 +334,10 @@ static void set_number(const char *name, int64_t value)
 }
 
 /* In CMD's process. No other thread exists yet, so anything may be called. */
-static void become_command(struct run *run, pid_t parent)
+static void become_command(struct run *run, pid_t parent, bool give)
 {
     (void)setpgid(0, 0);
-    if (run->terminal.eager)
+    if (give)
         cli_terminal_give(&run->terminal, getpid());
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* a pawl that was killed can't keep the lease */
     if (getppid() != parent)
@@ -360,6 +360,7 @@ static int start_command(struct run *run)
 {
     struct pawl_keep_alive_options keep = {.margin_ms = run->margin_ms + run->grace_ms, .on_event = on_event, .arg = run};
     struct pawl_problem problem;
+    bool give = run->terminal.eager && cli_terminal_is_ours(&run->terminal);
     pid_t self = getpid(), pid = fork();
 
     if (pid < 0) {
@@ -367,10 +368,10 @@ static int start_command(struct run *run)
         return CLI_FAILED;
     }
     if (pid == 0)
-        become_command(run, self);
+        become_command(run, self, give);
     (void)setpgid(pid, pid); /* whoever is first; it fails when the child was, and has become CMD */
     run->tree.leader = pid;
-    run->terminal.given = run->terminal.eager;
+    run->terminal.given = give;
     if (pawl_keep_alive(run->lease, &keep, &problem) == 0)
         return CLI_OK;
     snprintf(run->why, sizeof(run->why), "%s", problem.message);

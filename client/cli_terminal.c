@@ -22,7 +22,7 @@ void cli_terminal_open(struct cli_terminal *terminal, bool touch)
         return;
     terminal->have_modes = tcgetattr(terminal->fd, &terminal->modes) == 0;
     piped = fstat(STDOUT_FILENO, &out) == 0 && S_ISFIFO(out.st_mode);
-    terminal->eager = !piped && tcgetpgrp(STDIN_FILENO) == getpgrp();
+    terminal->eager = !piped && tcgetpgrp(STDIN_FILENO) >= 0; /* it is our controlling terminal */
 }
 
 void cli_terminal_close(struct cli_terminal *terminal)

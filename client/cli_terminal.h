@@ -8,14 +8,14 @@
 
 struct cli_terminal {
     int fd;      /* -1: there is none, or it is not to be touched */
-    bool eager;  /* CMD gets it from the start */
+    bool eager;  /* CMD gets it whenever pawl has it */
     bool given;  /* CMD had it last */
     bool have_modes;
     struct termios modes; /* as they were */
 };
 
-/* `touch`: false leaves the terminal alone. CMD gets it at once if standard input is the terminal, pawl has it, and standard output is no pipe
- * (a pager behind that pipe needs it); else when CMD stops for want of it. */
+/* `touch`: false leaves the terminal alone. CMD gets it as soon as pawl has it if standard input is the terminal and standard output is
+ * no pipe (a pager behind that pipe needs it); else when CMD stops for want of it. */
 void cli_terminal_open(struct cli_terminal *terminal, bool touch);
 void cli_terminal_close(struct cli_terminal *terminal);
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-enum http_delivery api_reply(struct api *api, size_t route, struct http_exchange *x, int status, const char *extra_headers, struct text *body,
-                             http_receipt_fn *receipt, void *arg)
+enum http_delivery api_reply(struct api *api, size_t route, struct http_exchange *x, int status, const char *extra_headers,
+                             struct text *body, http_receipt_fn *receipt, void *arg)
 {
     struct http_response response = {.status = status, .extra_headers = extra_headers};
 

@@ -38,8 +38,8 @@ struct api_call { /* valid only while the handler runs */
 };
 
 /* Answers with JSON (a line; `body` without its newline, which is added) and counts it. The exchange is over afterwards. */
-enum http_delivery api_reply(struct api *api, size_t route, struct http_exchange *x, int status, const char *extra_headers, struct text *body,
-                             http_receipt_fn *receipt, void *arg);
+enum http_delivery api_reply(struct api *api, size_t route, struct http_exchange *x, int status, const char *extra_headers,
+                             struct text *body, http_receipt_fn *receipt, void *arg);
 
 /* {"error", "message"} and, unless lease_id is NULL or empty, "lease_id". message NULL: the error's own sentence. */
 enum http_delivery api_error(struct api *api, size_t route, struct http_exchange *x, enum pawl_error error, const char *message,
@@ -53,7 +53,7 @@ void json_bool(struct text *t, const char *key, bool value);
 
 typedef void api_handler(struct api_call *call);
 api_handler api_acquire, api_renew, api_release, api_check, api_break, api_inspect, api_list; /* api_locks.c */
-api_handler api_status, api_healthz, api_readyz, api_metrics;                                  /* api_admin.c */
+api_handler api_status, api_healthz, api_readyz, api_metrics;                                 /* api_admin.c */
 void api_gone(struct http_exchange *x); /* api_locks.c: the client of an open call has left */
 
 #endif

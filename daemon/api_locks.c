@@ -108,7 +108,8 @@ static void out_of_range(struct api_call *call, enum param param, int64_t least_
 {
     char message[160];
 
-    snprintf(message, sizeof(message), "%s: must be from %" PRId64 " to %" PRId64 " ms", param_name(&call->params, param), least_ms, most_ms);
+    snprintf(message, sizeof(message), "%s: must be from %" PRId64 " to %" PRId64 " ms", param_name(&call->params, param), least_ms,
+             most_ms);
     (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
 }
 
@@ -337,8 +338,9 @@ static void break_done(struct broker_request *r)
     struct text body;
 
     log_info(r->error == PAWL_OK ? "lock_broken" : "lock_not_broken", LOG_TEXT("name", r->name, r->name_len),
-             LOG_INT("token", r->error == PAWL_OK ? holder->token : 0), LOG_TEXT("owner", holder->owner, r->error == PAWL_OK ? holder->owner_len : 0),
-             LOG_STR("reason", open->reason), LOG_STR("peer", http_exchange_peer(open->exchange)), LOG_STR("outcome", pawl_error_wire(r->error)));
+             LOG_INT("token", r->error == PAWL_OK ? holder->token : 0),
+             LOG_TEXT("owner", holder->owner, r->error == PAWL_OK ? holder->owner_len : 0), LOG_STR("reason", open->reason),
+             LOG_STR("peer", http_exchange_peer(open->exchange)), LOG_STR("outcome", pawl_error_wire(r->error)));
     if (r->error != PAWL_OK) {
         refuse(open);
         return;

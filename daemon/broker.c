@@ -57,11 +57,11 @@ enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING 
 #define TRIES_AT_ONCE  64     /* of waiters that all must ask again */
 #define TRIES_OPEN_MAX 256
 #define LIST_STEPS_MAX 200
-#define LIST_LOOK_MIN  10      /* keys a step of a list looks at */
+#define LIST_LOOK_MIN  10 /* keys a step of a list looks at */
 #define LIST_LOOK_MAX  1000
-#define PUTTING_MAX    128     /* leases being put back at one time */
-#define PUT_AGAIN_US   100000  /* after the store failed to */
-#define SWEEP          256     /* places that a look at the queue examines for waiters of dead nodes */
+#define PUTTING_MAX    128    /* leases being put back at one time */
+#define PUT_AGAIN_US   100000 /* after the store failed to */
+#define SWEEP          256    /* places that a look at the queue examines for waiters of dead nodes */
 
 struct request_list {
     struct broker_request *first, *last;
@@ -204,29 +204,25 @@ static struct broker_request *request_of(struct waiter *waiter)
     return (struct broker_request *)((char *)waiter - offsetof(struct broker_request, waiter));
 }
 
-/* Another request of this node that waits with the same lease id. They share one place, so they stand side by side. */
+/* Another request of this node that waits with the same lease id, and means to go on: it is to be told the same. */
 static struct broker_request *twin(const struct broker_request *r)
 {
-    struct waiter *sides[2] = {r->waiter.earlier, r->waiter.later};
+    const struct wait_line *line = wait_queue_line(r->broker->waiters, r->name, r->name_len);
+    struct waiter *waiter = line ? wait_line_find(line, &r->lease_id, NULL) : NULL;
 
-    for (int i = 0; i < 2; i++)
-        if (sides[i] && strcmp(sides[i]->id.text, r->lease_id.text) == 0)
-            return request_of(sides[i]);
+    for (; waiter; waiter = wait_line_find(line, &r->lease_id, waiter)) {
+        struct broker_request *other = request_of(waiter);
+        if (other != r && (other->state == CALLING || other->state == PARKED))
+            return other;
+    }
     return NULL;
-}
-
-static void leave_line(struct broker_request *r)
-{
-    if (twin(r))
-        r->place_is_shared = true;
-    wait_queue_remove(r->broker->waiters, &r->waiter);
 }
 
 static void let_go(struct broker_request *r)
 {
     struct broker *b = r->broker;
 
-    leave_line(r);
+    wait_queue_remove(b->waiters, &r->waiter);
     heap_remove(&b->ends, &r->end);
     list_remove(r->state == OWED ? &b->owed : &b->again, r);
     b->open--;
@@ -284,7 +280,7 @@ static void answer(struct broker_request *r, enum pawl_error error, const char *
     r->problem = problem && problem[0] ? problem : NULL;
     r->waited_ms = (broker_now_us(b) - r->submitted_us) / 1000;
     r->state = ANSWERED;
-    leave_line(r);
+    wait_queue_remove(b->waiters, &r->waiter);
     heap_remove(&b->ends, &r->end);
     list_remove(&b->again, r);
     r->done(r);
@@ -352,9 +348,19 @@ static void try_again(struct broker_request *r)
 static void submit_cancel(struct broker_request *r)
 {
     r->call.op = STORE_CANCEL;
-    r->call.queue = r->queued && !r->place_is_shared && !twin(r);
+    r->call.queue = r->queued;
     r->call.comes_back = r->own_lease_id && (r->state == CLEANING || r->broker->draining);
     submit_call(r);
+}
+
+/* Nobody was told of this grant: this node does not vouch for it. Unless another call with the lease id was told since. */
+static void forget_grant(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    const struct lease *lease = lease_table_find(b->leases, r->name, r->name_len, &r->lease_id, 0);
+
+    if (lease && lease->confirm == r->call.confirm)
+        lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
 }
 
 /* The client is gone or has its answer: take back what nobody knows of. */
@@ -362,11 +368,10 @@ static void clean(struct broker_request *r)
 {
     struct broker *b = r->broker;
 
-    leave_line(r);
+    wait_queue_remove(b->waiters, &r->waiter);
     heap_remove(&b->ends, &r->end);
     list_remove(&b->again, r);
-    if (r->call.op == STORE_ACQUIRE && r->call.result == STORE_DONE)
-        lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
+    forget_grant(r);
     r->state = CLEANING;
     submit_cancel(r);
 }
@@ -393,7 +398,7 @@ static void settle(struct broker_request *r)
     int64_t over_us = r->submitted_us + (r->ttl_ms + r->wait_ms + 2 * b->config.call_timeout_ms) * 1000;
 
     heap_remove(&b->ends, &r->end);
-    if (over_us < broker_now_us(b)) {
+    if (over_us < broker_now_us(b) && (!r->queued || r->op == STORE_CANCEL)) { /* a grant ends by itself, a place does not */
         let_go(r);
         return;
     }
@@ -416,13 +421,24 @@ static void settle_all(struct broker *b)
     }
 }
 
-static void wake_local(struct broker *b, const struct lease_id *id, const char *name, size_t name_len)
+static void drop_place(struct broker *b, const struct lease_id *id, const char *name, size_t name_len);
+
+/* It may be this waiter's turn. One that is not here has left a place behind: it is nobody's. */
+static void wake(struct broker *b, const struct lease_id *id, const char *name, size_t name_len)
 {
-    struct wait_line *line = id->text[0] ? wait_queue_line(b->waiters, name, name_len) : NULL;
+    struct wait_line *line = wait_queue_line(b->waiters, name, name_len);
     struct waiter *waiter = line ? wait_line_find(line, id, NULL) : NULL;
 
     if (waiter)
         try_again(request_of(waiter));
+    else if (id->text[0])
+        drop_place(b, id, name, name_len);
+}
+
+static void wake_of_answer(struct broker_request *r)
+{
+    if (r->call.ret_woken.text[0])
+        wake(r->broker, &r->call.ret_woken, r->name, r->name_len);
 }
 
 /* ---- acquire ---- */
@@ -440,6 +456,7 @@ static void remember_lease(struct broker_request *r)
                           .deadline_us = r->lease_until_us,
                           .granted_ms = call->ret_granted_ms,
                           .granted_us = broker_now_us(r->broker),
+                          .confirm = call->confirm,
                           .name = r->name,
                           .name_len = r->name_len,
                           .owner = call->holder.owner,
@@ -477,7 +494,7 @@ static void granted(struct broker_request *r)
     remember_lease(r);
     if (twin(r))
         try_again(twin(r)); /* will be told the same */
-    leave_line(r);
+    wait_queue_remove(b->waiters, &r->waiter);
     next_look(b, r);
     log_debug("granted", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token), LOG_ID("lease", r->lease_id.text),
               LOG_TEXT("owner", r->owner, r->owner_len));
@@ -541,6 +558,8 @@ static void look_again(struct broker_request *r)
         at = earlier(at, r->call.sent_us + r->call.holder.ttl_ms * 1000 + 1000);
     else if (r->call.result != STORE_RECOVERING)
         at = now + SOON_US;
+    if (wait_line_first(r->waiter.line) != &r->waiter) /* the look is the first one's: others may only bring it forward */
+        at = earlier(at, wait_line_look_us(r->waiter.line));
     if (at < now + 1000) /* as good as over: not in this very millisecond again */
         at = now + 1000;
     look_at(b, r->waiter.line, at);
@@ -560,6 +579,11 @@ static void park(struct broker_request *r)
         return;
     }
     look_again(r);
+    if (r->call.result == STORE_UNAVAILABLE || r->call.result == STORE_UNKNOWN) {
+        /* It may have no place, and stand behind others here: it looks for itself. */
+        if (heap_set(&b->ends, &r->end, earlier(end_us(r), broker_now_us(b) + SOON_US)) != 0)
+            log_error("out_of_memory", LOG_STR("what", "wait"));
+    }
     set_alarm(b);
 }
 
@@ -582,6 +606,8 @@ static void acquire_answered(struct broker_request *r)
         r->queued = call->ret_ticket > 0;
         if (call->result == STORE_HELD)
             lease_table_see(b->leases, r->name, r->name_len, call->holder.token);
+        if (call->result == STORE_TURN)
+            wake_of_answer(r);
         if (r->queued)
             wait_queue_set_ticket(&r->waiter, call->ret_ticket);
     }
@@ -593,15 +619,22 @@ static void acquire_answered(struct broker_request *r)
 
 /* ---- the other calls ---- */
 
-static void renew_answered(struct broker_request *r)
+/* The lease is this node's to vouch for, also when its client has left. A shorter one is waited for anew. */
+static void renewed(struct broker_request *r)
 {
     r->ret_token = r->call.ret_token;
     r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+    remember_lease(r);
+    next_look(r->broker, r);
+}
+
+static void renew_answered(struct broker_request *r)
+{
+    renewed(r);
     if (broker_left_ms(r->broker, r->lease_until_us) < 1) {
         answer(r, PAWL_E_STORE_UNAVAILABLE, "the answer came too late: the lease may be over");
         return;
     }
-    remember_lease(r);
     metrics_add(r->broker->metrics, METRIC_RENEWALS, 1);
     answer(r, PAWL_OK, NULL);
 }
@@ -610,7 +643,7 @@ static void release_answered(struct broker_request *r)
 {
     r->ret_token = r->call.ret_token;
     metrics_add(r->broker->metrics, METRIC_RELEASES, 1);
-    wake_local(r->broker, &r->call.ret_woken, r->name, r->name_len);
+    wake_of_answer(r);
     answer(r, PAWL_OK, NULL);
 }
 
@@ -641,7 +674,7 @@ static void plain_answered(struct broker_request *r)
     case STORE_BREAK:
         metrics_add(r->broker->metrics, METRIC_BREAKS, 1);
         lease_table_see(r->broker->leases, r->name, r->name_len, r->call.holder.token + 1);
-        wake_local(r->broker, &r->call.ret_woken, r->name, r->name_len);
+        wake_of_answer(r);
         answer(r, PAWL_OK, NULL);
         return;
     case STORE_CHECK:
@@ -689,8 +722,10 @@ static void left_answered(struct broker_request *r)
     const struct store_call *call = &r->call;
 
     if (r->op != STORE_ACQUIRE) {
-        if (r->op == STORE_RELEASE || r->op == STORE_BREAK)
-            wake_local(r->broker, &call->ret_woken, r->name, r->name_len);
+        if (call->result == STORE_DONE && (r->op == STORE_RELEASE || r->op == STORE_BREAK))
+            wake_of_answer(r);
+        if (call->result == STORE_DONE && r->op == STORE_RENEW)
+            renewed(r);
         let_go(r);
         return;
     }
@@ -720,8 +755,18 @@ static void cleaned(struct broker_request *r)
     }
     if (call->ret_undone)
         metrics_add(b->metrics, METRIC_UNDONE, 1);
-    wake_local(b, &call->ret_woken, r->name, r->name_len);
+    wake_of_answer(r);
     let_go(r);
+}
+
+/* It may have been the one that watched for the end of the holder's lease: the line looks then, whoever is first in it. */
+static void look_at_holders_end(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    int64_t now = broker_now_us(b), end = r->call.sent_us + r->call.holder.ttl_ms * 1000 + 1000;
+
+    if (r->waiter.line)
+        look_at(b, r->waiter.line, earlier(now + poll_us(b), end > now ? end : now + 1000));
 }
 
 static void ended(struct broker_request *r)
@@ -731,7 +776,8 @@ static void ended(struct broker_request *r)
 
     if (call->result == STORE_DONE) {
         r->queued = r->unsettled = false;
-        wake_local(b, &call->ret_woken, r->name, r->name_len);
+        wake_of_answer(r);
+        look_at_holders_end(r);
     }
     if (b->draining) {
         answer(r, PAWL_E_DRAINING, NULL);
@@ -803,8 +849,8 @@ static void lease_gone(struct broker_request *r)
     lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
     metrics_add(b->metrics, METRIC_GONE, 1);
     if (log_gate_pass(&b->gone_gate, broker_now_us(b), &left_out))
-        log_warn("lease_gone", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.token), LOG_TEXT("owner", r->owner, r->owner_len),
-                 LOG_ID("lease", r->lease_id.text), LOG_INT("suppressed", left_out));
+        log_warn("lease_gone", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.token),
+                 LOG_TEXT("owner", r->owner, r->owner_len), LOG_ID("lease", r->lease_id.text), LOG_INT("suppressed", left_out));
 }
 
 static void put_back_answered(struct broker_request *r)
@@ -963,7 +1009,7 @@ void broker_request_abandon(struct broker_request *r)
     r->on_lock = NULL;
     switch (r->state) {
     case CALLING:
-        leave_line(r);
+        wait_queue_remove(b->waiters, &r->waiter);
         heap_remove(&b->ends, &r->end);
         r->state = LEAVING;
         break;
@@ -981,16 +1027,29 @@ void broker_request_abandon(struct broker_request *r)
 
 /* ---- time ---- */
 
+/* A waiter whose last try failed asks again without waiting for its turn to look. */
+static void look_for_itself(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    if (heap_set(&b->ends, &r->end, end_us(r)) != 0)
+        log_error("out_of_memory", LOG_STR("what", "wait"));
+    if (r->state == PARKED && b->attached)
+        list_add(&b->again, r);
+}
+
 static void end_waits(struct broker *b, int64_t now)
 {
     while (heap_next_us(&b->ends) <= now) {
         struct broker_request *r = (struct broker_request *)((char *)heap_first(&b->ends) - offsetof(struct broker_request, end));
 
         heap_remove(&b->ends, &r->end);
-        if (r->state == PARKED)
-            end_wait(r);
-        else if (r->state == OWED)
+        if (r->state == OWED)
             settle(r);
+        else if (r->wait_ms > 0 && now < end_us(r))
+            look_for_itself(r);
+        else if (r->state == PARKED)
+            end_wait(r);
         /* CALLING: its answer, which comes within the call's deadline, finds the wait over */
     }
 }
@@ -1000,12 +1059,14 @@ static void look_at_lines(struct broker *b, int64_t now)
     struct wait_line *line;
 
     while ((line = wait_queue_due(b->waiters, now)) != NULL) {
-        struct broker_request *r = request_of(wait_line_first(line));
+        struct waiter *waiter = wait_line_first(line);
 
         look_at(b, line, now + poll_us(b));
-        if (b->attached && r->state == PARKED) {
-            r->sweep = true;
-            list_add(&b->again, r);
+        while (waiter && request_of(waiter)->state == ENDING)
+            waiter = waiter->later;
+        if (b->attached && waiter && request_of(waiter)->state == PARKED) {
+            request_of(waiter)->sweep = true;
+            list_add(&b->again, request_of(waiter));
         }
     }
 }
@@ -1088,7 +1149,7 @@ static void drop_place(struct broker *b, const struct lease_id *id, const char *
 
     if (!r)
         return;
-    r->op = STORE_ACQUIRE;
+    r->op = STORE_CANCEL;
     memcpy(r->name, name, name_len);
     r->name_len = name_len;
     r->lease_id = *id;
@@ -1103,15 +1164,8 @@ static void drop_place(struct broker *b, const struct lease_id *id, const char *
 
 static void on_wake(void *arg, const struct lease_id *id, const char *name, size_t name_len)
 {
-    struct broker *b = arg;
-    struct wait_line *line = wait_queue_line(b->waiters, name, name_len);
-
-    if (name_len > PAWL_NAME_MAX)
-        return;
-    if (line && wait_line_find(line, id, NULL))
-        wake_local(b, id, name, name_len);
-    else
-        drop_place(b, id, name, name_len);
+    if (name_len <= PAWL_NAME_MAX)
+        wake(arg, id, name, name_len);
 }
 
 static void on_forget(void *arg, const struct lease_id *id, const char *name, size_t name_len)

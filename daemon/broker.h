@@ -40,7 +40,7 @@ struct broker_request {
     size_t owner_len;
     char owner[PAWL_OWNER_MAX + 1];
     int64_t ttl_ms, wait_ms;
-    int64_t token; /* check */
+    int64_t token;     /* check */
     bool own_lease_id; /* acquire: the caller chose the lease id, so it may ask again under it */
     size_t prefix_len;
     char prefix[PAWL_NAME_MAX + 1]; /* list, with store_call.cursor in `call` */
@@ -50,8 +50,8 @@ struct broker_request {
     void *arg;
 
     /* the answer */
-    enum pawl_error error;  /* PAWL_OK: it did what was asked */
-    const char *problem;    /* more than the error's own sentence, or NULL */
+    enum pawl_error error; /* PAWL_OK: it did what was asked */
+    const char *problem;   /* more than the error's own sentence, or NULL */
     int64_t ret_token;
     int64_t lease_until_us; /* acquire, renew, check: on the broker's clock; see broker_left_ms */
     int64_t waited_ms;
@@ -66,11 +66,10 @@ struct broker_request {
     int64_t submitted_us;
     int64_t found; /* list: locks told so far */
     int steps;
-    bool poked;    /* woken while a try was in flight */
-    bool queued;   /* has, or may have, a place in the store's queue */
+    bool poked;     /* woken while a try was in flight */
+    bool queued;    /* has, or may have, a place in the store's queue */
     bool unsettled; /* a grant may stand in the store that nobody was told of */
-    bool place_is_shared; /* with another request of the same lease id */
-    bool sweep;    /* the next try looks for waiters of dead nodes too */
+    bool sweep;     /* the next try looks for waiters of dead nodes too */
     bool listed;
 };
 

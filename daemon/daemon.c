@@ -28,11 +28,11 @@
 #define PACKAGE_VERSION "unknown"
 #endif
 
-#define POLL_MS          5000    /* a line of waiters looks this often though nothing told it to */
-#define STUCK_MS         30000   /* output that does not move */
-#define SPARE_FDS        64      /* beside client connections */
-#define LAST_REPLIES_US  2000000 /* at the end of a drain, for what is in progress */
-#define DRAIN_LOOK_US    20000
+#define POLL_MS         5000    /* a line of waiters looks this often though nothing told it to */
+#define STUCK_MS        30000   /* output that does not move */
+#define SPARE_FDS       64      /* beside client connections */
+#define LAST_REPLIES_US 2000000 /* at the end of a drain, for what is in progress */
+#define DRAIN_LOOK_US   20000
 
 enum phase { RUNNING, DRAINING, CLOSING, OVER };
 
@@ -145,7 +145,8 @@ static void on_stop_signal(evutil_socket_t number, short events, void *arg)
         finish(d);
         return;
     }
-    log_info("draining", LOG_INT("signal", number), LOG_INT("leases", broker_leases(d->broker)), LOG_INT("waiters", broker_waiters(d->broker)));
+    log_info("draining", LOG_INT("signal", number), LOG_INT("leases", broker_leases(d->broker)),
+             LOG_INT("waiters", broker_waiters(d->broker)));
     d->phase = DRAINING;
     d->api.draining = true;
     d->phase_ends_us = now_us() + d->options->drain_timeout_ms * 1000;
@@ -242,7 +243,8 @@ static int start_store(struct daemon *d)
                                           .max_waiters_per_lock = o->max_waiters_per_lock,
                                           .poll_ms = POLL_MS};
     struct broker_host host = {.arg = d, .alarm = set_alarm};
-    struct redis_store_config store_config = {.key_prefix = o->key_prefix, .timeout_ms = o->store_timeout_ms, .allow_eviction = o->allow_eviction};
+    struct redis_store_config store_config = {
+        .key_prefix = o->key_prefix, .timeout_ms = o->store_timeout_ms, .allow_eviction = o->allow_eviction};
     struct store_events events;
 
     store_config.window_ms = window_ms(o);

@@ -9,8 +9,8 @@
 #include <sys/types.h>
 
 struct dev_redis {
-    pid_t pid;       /* 0: none; a caller that has reaped the child itself sets it so before dev_redis_stop */
-    int folder_fd;   /* open and locked as long as this pawld lives: by that others tell the folder from a stale one; -1 when there is no folder */
+    pid_t pid; /* 0: none; a caller that has reaped the child itself sets it so before dev_redis_stop */
+    int folder_fd; /* open and locked as long as this pawld lives: by that others tell the folder from a stale one; -1 when there is no folder */
     char folder[96]; /* "": none */
     char socket[108];
 };

@@ -796,6 +796,9 @@ static enum http_delivery send_reply(struct http_conn *c, const struct http_resp
     move(c, IDLE);
     if (send_response(c, response, field, c->head_only) == 0) {
         delivery = http_output_delivery(&c->output, &c->stream, c->eof);
+        if (receipt != NULL && delivery == HTTP_DELIVERED && stream_reach(&c->stream) == STREAM_BROKEN) {
+            delivery = HTTP_LOST; /* it closed between our last look and the writing, and its kernel has refused the bytes already */
+        }
         if (delivery == HTTP_LOST) {
             conn_fail(c);
         }

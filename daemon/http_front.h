@@ -11,11 +11,11 @@ struct event_base;
 struct http_front;
 
 struct http_front_config {
-    size_t max_connections;    /* beyond it a new client gets 429 too_many_connections and is closed */
-    int64_t head_timeout_ms;   /* total time to receive a request's head */
-    int64_t body_timeout_ms;   /* total time to receive its body */
-    int64_t idle_timeout_ms;   /* keep-alive without a request */
-    int64_t stuck_timeout_ms;  /* output that does not move */
+    size_t max_connections;   /* beyond it a new client gets 429 too_many_connections and is closed */
+    int64_t head_timeout_ms;  /* total time to receive a request's head */
+    int64_t body_timeout_ms;  /* total time to receive its body */
+    int64_t idle_timeout_ms;  /* keep-alive without a request */
+    int64_t stuck_timeout_ms; /* output that does not move */
 };
 
 struct http_front_counts { /* for metrics and tests */

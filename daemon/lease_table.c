@@ -11,7 +11,7 @@
 
 #include "daemon/name_hash.h"
 
-#define HASH_NONFATAL_OOM 1
+#define HASH_NONFATAL_OOM            1
 #define uthash_nonfatal_oom(element) ((element)->added = false)
 #include <uthash.h>
 
@@ -65,8 +65,8 @@ void lease_table_free(struct lease_table *table)
 
     if (!table)
         return;
-    HASH_ITER (hh, table->by_name, entry, next)
-        remove_entry(table, entry);
+    HASH_ITER(hh, table->by_name, entry, next)
+    remove_entry(table, entry);
     heap_close(&table->due);
     free(table);
 }
@@ -102,6 +102,7 @@ int lease_table_put(struct lease_table *table, const struct lease *lease)
         return 0;
     if (there && there->lease.token == lease->token && strcmp(there->lease.id.text, lease->id.text) == 0) {
         there->lease.deadline_us = lease->deadline_us;
+        there->lease.confirm = lease->confirm;
         return heap_set(&table->due, &there->due, lease->deadline_us);
     }
     entry = entry_new(lease);
@@ -122,7 +123,8 @@ int lease_table_put(struct lease_table *table, const struct lease *lease)
     return 0;
 }
 
-const struct lease *lease_table_find(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id, int64_t now_us)
+const struct lease *lease_table_find(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id,
+                                     int64_t now_us)
 {
     const struct entry *entry = find(table, name, name_len);
 
@@ -152,7 +154,7 @@ void lease_table_begin_round(struct lease_table *table)
     struct entry *entry;
 
     TAILQ_FOREACH(entry, &table->rest, link)
-        entry->in_round = true;
+    entry->in_round = true;
     TAILQ_CONCAT(&table->todo, &table->rest, link);
 }
 

@@ -21,6 +21,7 @@ struct lease {
     int64_t deadline_us; /* not later than the store's own */
     int64_t granted_ms;  /* the store's time, opaque */
     int64_t granted_us;  /* when this node first knew of it */
+    uint64_t confirm;    /* of the call that was last told it */
     const char *name, *owner;
     size_t name_len, owner_len;
 };
@@ -33,7 +34,8 @@ void lease_table_free(struct lease_table *table); /* takes NULL */
 int lease_table_put(struct lease_table *table, const struct lease *lease) __attribute__((warn_unused_result));
 
 /* The entry for this lock, if it is this lease's and its deadline has not passed; valid until the table changes. NULL otherwise. */
-const struct lease *lease_table_find(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id, int64_t now_us);
+const struct lease *lease_table_find(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id,
+                                     int64_t now_us);
 
 void lease_table_drop(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id);
 

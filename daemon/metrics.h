@@ -8,6 +8,7 @@
 
 #include "proto/text.h"
 
+/* clang-format off */
 /*      id                  type      name                                   help */
 #define PAWL_METRICS(X) \
     X(GRANTS,               counter,  "pawl_grants_total",                   "Leases granted.") \
@@ -36,26 +37,29 @@
     X(HTTP_BAD,             counter,  "pawl_http_refused_requests_total",    "Requests that the HTTP reader refused.") \
     X(HTTP_TIMEOUTS,        counter,  "pawl_http_timeouts_total",            "Connections ended by a deadline.") \
     X(WAITERS,              gauge,    "pawl_waiters",                        "Requests waiting for a lock on this node.")
+/* clang-format on */
 
+/* clang-format off */
 /*      id           name                             help                                          (buckets: powers of two, 16 us to 16 s) */
 #define PAWL_HISTOGRAMS(X) \
     X(STORE_RTT,     "pawl_store_roundtrip_seconds",  "From sending a store call to its answer.") \
     X(HOLD,          "pawl_hold_seconds",             "From grant to release.")
+/* clang-format on */
 
 enum metric {
 #define PAWL_METRIC_ENUM(id, type, name, help) METRIC_##id,
     PAWL_METRICS(PAWL_METRIC_ENUM)
 #undef PAWL_METRIC_ENUM
-    METRIC_COUNT
+        METRIC_COUNT
 };
 enum histogram {
 #define PAWL_HISTOGRAM_ENUM(id, name, help) HISTOGRAM_##id,
     PAWL_HISTOGRAMS(PAWL_HISTOGRAM_ENUM)
 #undef PAWL_HISTOGRAM_ENUM
-    HISTOGRAM_COUNT
+        HISTOGRAM_COUNT
 };
 
-#define METRICS_BUCKETS 21 /* 16 us << i, i = 0..20 */
+#define METRICS_BUCKETS   21 /* 16 us << i, i = 0..20 */
 #define METRICS_CALLS_MAX 32
 
 struct metrics {

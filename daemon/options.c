@@ -254,7 +254,8 @@ static bool is_others(const char *entry)
 static int read_environment(struct reading *r, char **environment)
 {
     for (; environment && *environment; environment++) {
-        if (strncmp(*environment, OPTION_PREFIX, strlen(OPTION_PREFIX)) == 0 && !is_others(*environment) && read_variable(r, *environment) < 0)
+        if (strncmp(*environment, OPTION_PREFIX, strlen(OPTION_PREFIX)) == 0 && !is_others(*environment) &&
+            read_variable(r, *environment) < 0)
             return -1;
     }
     return 0;

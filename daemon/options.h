@@ -14,36 +14,36 @@
 
 #include "daemon/log.h"
 
-#define OPTIONS_LISTEN_MAX 16
+#define OPTIONS_LISTEN_MAX  16
 #define OPTIONS_ORIGINS_MAX 16
 
 struct options {
-    bool dev;                                  /* --dev */
-    char *listen[OPTIONS_LISTEN_MAX];          /* --listen, repeatable (environment: separated by commas); default 127.0.0.1:7295 */
+    bool dev;                         /* --dev */
+    char *listen[OPTIONS_LISTEN_MAX]; /* --listen, repeatable (environment: separated by commas); default 127.0.0.1:7295 */
     size_t listen_count;
-    char *redis;                               /* --redis URL, secret; default redis://127.0.0.1:6379/0; with --dev it is an error to give it, and NULL */
-    char *key_prefix;                          /* --key-prefix, default "pawl:"; printable ASCII without '{', '}' and blanks, at most 64 bytes, may be empty */
-    char *node_name;                           /* --node-name, default the host name; shown in status, proves nothing */
-    int64_t default_ttl_ms;                    /* --default-ttl 30s */
-    int64_t min_ttl_ms;                        /* --min-ttl 1ms */
-    int64_t max_ttl_ms;                        /* --max-ttl 24h (at most 365d) */
-    int64_t store_timeout_ms;                  /* --store-timeout 1s (10ms .. 60s) */
-    int64_t recovery_window_ms;                /* --recovery-window 3s; 0 turns it off (the default with --dev) */
+    char *redis;            /* --redis URL, secret; default redis://127.0.0.1:6379/0; with --dev it is an error to give it, and NULL */
+    char *key_prefix;       /* --key-prefix, default "pawl:"; printable ASCII without '{', '}' and blanks, at most 64 bytes, may be empty */
+    char *node_name;        /* --node-name, default the host name; shown in status, proves nothing */
+    int64_t default_ttl_ms; /* --default-ttl 30s */
+    int64_t min_ttl_ms;     /* --min-ttl 1ms */
+    int64_t max_ttl_ms;     /* --max-ttl 24h (at most 365d) */
+    int64_t store_timeout_ms;   /* --store-timeout 1s (10ms .. 60s) */
+    int64_t recovery_window_ms; /* --recovery-window 3s; 0 turns it off (the default with --dev) */
     bool recovery_window_given;
-    bool allow_eviction;                       /* --allow-eviction: attach to a Redis that may evict keys */
-    int64_t max_connections;                   /* --max-connections 10000 (1 .. 1000000) */
-    int64_t request_timeout_ms;                /* --request-timeout 10s: total time to receive a request's head */
-    int64_t body_timeout_ms;                   /* --body-timeout 30s */
-    int64_t idle_timeout_ms;                   /* --idle-timeout 75s */
-    int64_t drain_timeout_ms;                  /* --drain-timeout 10s */
-    int64_t max_wait_ms;                       /* --max-wait 10m */
-    int64_t max_waiters;                       /* --max-waiters 20000 */
-    int64_t max_waiters_per_lock;              /* --max-waiters-per-lock 10000 */
-    char *allow_origin[OPTIONS_ORIGINS_MAX];   /* --allow-origin, repeatable */
+    bool allow_eviction;                     /* --allow-eviction: attach to a Redis that may evict keys */
+    int64_t max_connections;                 /* --max-connections 10000 (1 .. 1000000) */
+    int64_t request_timeout_ms;              /* --request-timeout 10s: total time to receive a request's head */
+    int64_t body_timeout_ms;                 /* --body-timeout 30s */
+    int64_t idle_timeout_ms;                 /* --idle-timeout 75s */
+    int64_t drain_timeout_ms;                /* --drain-timeout 10s */
+    int64_t max_wait_ms;                     /* --max-wait 10m */
+    int64_t max_waiters;                     /* --max-waiters 20000 */
+    int64_t max_waiters_per_lock;            /* --max-waiters-per-lock 10000 */
+    char *allow_origin[OPTIONS_ORIGINS_MAX]; /* --allow-origin, repeatable */
     size_t allow_origin_count;
-    enum log_level log_level;                  /* --log-level error|warn|info|debug; default info */
-    enum log_format log_format;                /* --log-format text|json */
-    char *config;                              /* --config FILE: lines "key = value", '#' comments */
+    enum log_level log_level;   /* --log-level error|warn|info|debug; default info */
+    enum log_format log_format; /* --log-format text|json */
+    char *config;               /* --config FILE: lines "key = value", '#' comments */
 };
 
 enum options_action { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_VERSION, OPTIONS_CHECK_CONFIG };

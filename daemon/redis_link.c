@@ -24,11 +24,11 @@
 
 #include "daemon/log.h"
 
-#define IN_FLIGHT_MAX   65536
-#define OUTPUT_MAX      ((size_t)16 * 1024 * 1024)
-#define FIRST_DELAY_MS  10
-#define STEADY_US       1000000 /* a connection that lived this long is reopened at once */
-#define READ_SIZE       ((size_t)64 * 1024)
+#define IN_FLIGHT_MAX  65536
+#define OUTPUT_MAX     ((size_t)16 * 1024 * 1024)
+#define FIRST_DELAY_MS 10
+#define STEADY_US      1000000 /* a connection that lived this long is reopened at once */
+#define READ_SIZE      ((size_t)64 * 1024)
 
 enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
 
@@ -783,11 +783,6 @@ void redis_link_free(struct redis_link *link)
 bool redis_link_is_open(const struct redis_link *link)
 {
     return link->state == LINK_OPEN && !link->drop_problem;
-}
-
-bool redis_link_is_waiting(const struct redis_link *link)
-{
-    return link->state == LINK_WAITING;
 }
 
 const char *redis_link_address(const struct redis_link *link)

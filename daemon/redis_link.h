@@ -38,11 +38,12 @@ struct redis_command {
 
 struct redis_link_callbacks {
     void *arg;
-    void (*up)(void *arg);                        /* signed in: commands may be sent */
-    void (*down)(void *arg, const char *problem, bool was_up); /* after every command's done(NULL); problem: a static or borrowed sentence */
-    void (*push)(void *arg, const struct redisReply *reply);   /* a reply that no command waits for (pub/sub), may be NULL */
-    void (*alarm)(void *arg);                     /* see redis_link_alarm, may be NULL */
-    void (*turn)(void *arg);                      /* see redis_link_turn, may be NULL */
+    void (*up)(void *arg); /* signed in: commands may be sent */
+    void (*down)(void *arg, const char *problem,
+                 bool was_up);                               /* after every command's done(NULL); problem: a static or borrowed sentence */
+    void (*push)(void *arg, const struct redisReply *reply); /* a reply that no command waits for (pub/sub), may be NULL */
+    void (*alarm)(void *arg);                                /* see redis_link_alarm, may be NULL */
+    void (*turn)(void *arg);                                 /* see redis_link_turn, may be NULL */
 };
 
 struct redis_link_config {
@@ -60,7 +61,6 @@ void redis_link_stop(struct redis_link *link); /* closes; commands in flight get
 void redis_link_free(struct redis_link *link); /* commands in flight get no callback. Takes NULL. */
 
 bool redis_link_is_open(const struct redis_link *link);
-bool redis_link_is_waiting(const struct redis_link *link); /* between attempts: the last one failed */
 const char *redis_link_address(const struct redis_link *link);
 const char *redis_link_problem(const struct redis_link *link); /* why it last went down, "" while open */
 uint64_t redis_link_connects(const struct redis_link *link);

@@ -37,18 +37,18 @@
 #include "daemon/redis_link.h"
 #include "daemon/redis_script.h"
 
-#define BEAT_MS            500
-#define CONNECT_MS         500
-#define MAX_DELAY_MS       250
-#define ATTACH_MS          200 /* attaching and putting back */
-#define NODE_KEY_MS        4000
-#define JUMP               1000000
-#define HELD_MAX           65536
-#define RERUNS_MAX         16
-#define SPARE_RUNS_MAX     256
-#define TAIL_MAX           (96 + PAWL_OWNER_MAX)
-#define BATCH_MAX          64 /* plain calls in one run of a script */
-#define KEY_HEAD_MAX       96
+#define BEAT_MS        500
+#define CONNECT_MS     500
+#define MAX_DELAY_MS   250
+#define ATTACH_MS      200 /* attaching and putting back */
+#define NODE_KEY_MS    4000
+#define JUMP           1000000
+#define HELD_MAX       65536
+#define RERUNS_MAX     16
+#define SPARE_RUNS_MAX 256
+#define TAIL_MAX       (96 + PAWL_OWNER_MAX)
+#define BATCH_MAX      64 /* plain calls in one run of a script */
+#define KEY_HEAD_MAX   96
 
 enum attachment { DETACHED, ATTACHING, READY };
 
@@ -74,10 +74,11 @@ struct redis_store {
 
     enum attachment attachment;
     bool stopped;
+    bool failing; /* the last attempt to connect failed; right after a good connection was lost it is not yet known */
     char incarnation[256], identity[128];
     char fence_text[24], generation_text[24];
     int64_t ahead_ms; /* of the server's wall clock over our own clock: grants carry the server's time without asking it */
-    int64_t fence; /* g: the greatest ever seen in an answer */
+    int64_t fence;    /* g: the greatest ever seen in an answer */
     int64_t generation;
     bool window_open;
     const char *role;
@@ -90,7 +91,7 @@ struct redis_store {
     struct store_call *held, **held_last;
     size_t held_count;
     struct store_call *failed, **failed_last; /* to be answered at the end of the turn */
-    struct store_call *batch, **batch_last; /* plain calls of this turn, not sent yet */
+    struct store_call *batch, **batch_last;   /* plain calls of this turn, not sent yet */
     size_t batch_count;
     struct run *spare;
     size_t spare_count;
@@ -125,6 +126,7 @@ static const struct {
     {"OOM", "Redis is out of memory (OOM)", false},
     {"NOAUTH", "Redis asks for a password (NOAUTH)", true},
     {"WRONGPASS", "Redis refused user or password (WRONGPASS)", true},
+    {"The user executing the script can't", "Redis forbids this user a command or key (NOPERM)", false},
     {"NOPERM", "Redis forbids this user a command or key (NOPERM)", false},
     {"BUSY", "Redis is busy with a script (BUSY)", false},
     {"CLUSTERDOWN", "the Redis cluster is down (CLUSTERDOWN)", false},
@@ -354,12 +356,15 @@ static enum store_result read_acquire(struct store_call *call, const redisReply 
     }
     call->ret_ticket = number_at(reply, 2);
     call->ret_waiters = number_at(reply, 3);
+    call->ret_woken.text[0] = '\0';
     if (status_is(reply, "held")) {
         read_holder(&call->holder, reply, 4);
         return STORE_HELD;
     }
-    if (status_is(reply, "turn"))
+    if (status_is(reply, "turn")) {
+        read_woken(call, reply, 4);
         return STORE_TURN;
+    }
     return status_is(reply, "full") ? STORE_FULL : STORE_UNKNOWN;
 }
 
@@ -473,7 +478,8 @@ static size_t make_tail(struct redis_store *s, struct store_call *call, char *ou
     int len;
 
     call->ret_granted_ms = clock_now_us(s->clock) / 1000 + s->ahead_ms;
-    len = snprintf(out, cap, "%s %" PRIu64 " %" PRId64 " %.*s", s->node, call->confirm, call->ret_granted_ms, (int)call->owner_len, call->owner);
+    len = snprintf(out, cap, "%s %" PRIu64 " %" PRId64 " %.*s", s->node, call->confirm, call->ret_granted_ms, (int)call->owner_len,
+                   call->owner);
     return (size_t)len;
 }
 
@@ -485,7 +491,8 @@ static void args_acquire(struct redis_store *s, struct store_call *call)
     add_str(s, call->lease_id.text);
     add_int(s, call->ttl_ms);
     redis_link_arg(s->link, tail, make_tail(s, call, tail, sizeof(tail)));
-    len = snprintf(place, sizeof(place), "%d %" PRId64 " %" PRId64 " %" PRId64, queue_word(call), call->ticket, call->max_waiters, call->sweep_from);
+    len = snprintf(place, sizeof(place), "%d %" PRId64 " %" PRId64 " %" PRId64, queue_word(call), call->ticket, call->max_waiters,
+                   call->sweep_from);
     redis_link_arg(s->link, place, (size_t)len);
 }
 
@@ -689,7 +696,8 @@ static void finish(struct redis_store *s, struct store_call *call, const redisRe
         call->result = call_rows[call->op].read(call, reply);
         if (call->result == STORE_UNKNOWN) {
             call->problem = "Redis gave an odd answer";
-            complain(s, "store_error", call->problem, call_rows[call->op].script < SCRIPT_COUNT ? redis_scripts[call_rows[call->op].script].name : "");
+            complain(s, "store_error", call->problem,
+                     call_rows[call->op].script < SCRIPT_COUNT ? redis_scripts[call_rows[call->op].script].name : "");
         }
     }
     call->done(call);
@@ -718,7 +726,7 @@ static void call_answered(struct redis_command *command, const redisReply *reply
         return;
     }
     if (s->events.answered)
-        s->events.answered(s->events.arg, clock_now_us(s->clock) - command->sent_us);
+        s->events.answered(s->events.arg, clock_now_us(s->clock) - call->sent_us);
     if (reply->type == REDIS_REPLY_ERROR && !whole && strncmp(reply->str, "NOSCRIPT", 8) == 0 && redis_link_can_send(s->link)) {
         send_call(s, call, true);
         return;
@@ -866,6 +874,7 @@ static void add_plain_args(struct redis_store *s, struct store_call *call)
 static void send_batch(struct redis_store *s, struct store_call *calls, size_t count, bool whole_script)
 {
     struct run *run = take_run(s);
+    int64_t deadline_us = INT64_MAX;
 
     if (!run) {
         for (struct store_call *call = calls, *next; call; call = next) {
@@ -885,9 +894,11 @@ static void send_batch(struct redis_store *s, struct store_call *calls, size_t c
     for (struct store_call *call = calls; call; call = call->next)
         add_lock_key(s, s->head_queue, call);
     add_attachment(s);
-    for (struct store_call *call = calls; call; call = call->next)
+    for (struct store_call *call = calls; call; call = call->next) {
         add_plain_args(s, call);
-    redis_link_send(s->link, &run->command, calls->deadline_us);
+        deadline_us = call->deadline_us < deadline_us ? call->deadline_us : deadline_us;
+    }
+    redis_link_send(s->link, &run->command, deadline_us);
 }
 
 static struct store_call *take_batch(struct redis_store *s, size_t *ret_count)
@@ -958,7 +969,7 @@ static void submit(struct store *seam, struct store_call *call)
         fail_later(s, call, "too many calls wait for Redis");
     } else if (s->attachment == DETACHED && s->refusal[0]) {
         fail_later(s, call, s->refusal);
-    } else if (s->attachment == DETACHED && redis_link_is_waiting(s->link) && redis_link_problem(s->link)[0]) {
+    } else if (s->attachment == DETACHED && s->failing) {
         fail_later(s, call, redis_link_problem(s->link));
     } else {
         hold(s, call);
@@ -1200,6 +1211,7 @@ static void on_alarm(void *arg)
 
 static void on_up(void *arg)
 {
+    ((struct redis_store *)arg)->failing = false;
     begin_attach(arg);
 }
 
@@ -1211,6 +1223,7 @@ static void on_down(void *arg, const char *problem, bool was_up)
     s->attach_sent = s->beat_sent = false;
     detach(s);
     hold_batch(s);
+    s->failing = !was_up;
     if (!was_up) {
         s->refusal[0] = '\0';
         fail_held(s, problem);
@@ -1276,7 +1289,10 @@ static void status(const struct store *seam, struct store_status *ret)
 
     ret->ready = s->attachment == READY;
     ret->window_open = s->window_open;
-    ret->problem = ret->ready ? "" : s->refusal[0] ? s->refusal : redis_link_problem(s->link)[0] ? redis_link_problem(s->link) : "not attached yet";
+    ret->problem = ret->ready                       ? ""
+                   : s->refusal[0]                  ? s->refusal
+                   : redis_link_problem(s->link)[0] ? redis_link_problem(s->link)
+                                                    : "not attached yet";
     ret->address = redis_link_address(s->link);
     ret->role = ret->ready ? "master" : s->role;
     ret->incarnation = s->incarnation;

@@ -10,8 +10,8 @@ struct redis_url {
     char unix_path[108]; /* empty for TCP */
     int port;
     int db;
-    char user[128];      /* empty: none */
-    char password[512];  /* empty: none */
+    char user[128];     /* empty: none */
+    char password[512]; /* empty: none */
 };
 
 /* Returns 0, or -1 with a sentence in problem that does not repeat the password. rediss:// and sentinel:// are refused with a sentence of their own. */

@@ -9,8 +9,8 @@
 
 #include "proto/lock_name.h"
 
-#define LOCKS      "/v1/locks/"
-#define NO_PARAMS  0u
+#define LOCKS     "/v1/locks/"
+#define NO_PARAMS 0u
 
 const struct route routes[] = {
     {"acquire", HTTP_POST, ROUTE_VERB, "acquire", PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID), api_acquire},
@@ -158,8 +158,8 @@ static bool read_params(struct api_call *call, const struct http_request *reques
         }
     }
     if (bad)
-        (void)api_error(call->api, call->route, call->exchange, problem.no_memory ? PAWL_E_STORE_UNAVAILABLE : PAWL_E_BAD_REQUEST, problem.message,
-                        &call->params.lease_id);
+        (void)api_error(call->api, call->route, call->exchange, problem.no_memory ? PAWL_E_STORE_UNAVAILABLE : PAWL_E_BAD_REQUEST,
+                        problem.message, &call->params.lease_id);
     return !bad;
 }
 

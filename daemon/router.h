@@ -14,7 +14,7 @@ enum route_shape {
 };
 
 struct route {
-    const char *call; /* its name in metrics and docs */
+    const char *call;        /* its name in metrics and docs */
     enum http_method method; /* HTTP_GET also serves HEAD */
     enum route_shape shape;
     const char *path;

@@ -20,12 +20,12 @@ enum store_op {
     STORE_ACQUIRE, /* take the lock, or a place in its queue */
     STORE_RENEW,
     STORE_RELEASE,
-    STORE_CHECK,   /* is `token` the holder's? */
+    STORE_CHECK, /* is `token` the holder's? */
     STORE_BREAK,
     STORE_INSPECT,
     STORE_LIST,
     STORE_PUT_BACK, /* after a loss: this lease is to stand again; DONE: it does, LOST: it is over */
-    STORE_CANCEL,  /* give up a place in the queue, undo a grant that nobody learned of, or both */
+    STORE_CANCEL,   /* give up a place in the queue, undo a grant that nobody learned of, or both */
 };
 
 enum store_result {
@@ -63,8 +63,8 @@ struct store_call {
     struct lease_id lease_id;
     const char *owner; /* acquire, put back, and renew when `token` is given */
     size_t owner_len;
-    int64_t ttl_ms;      /* acquire, renew; put back: what is left */
-    int64_t token;       /* check: the token asked about; renew, release, put back: what the lease table has for this lease id, 0: not there */
+    int64_t ttl_ms; /* acquire, renew; put back: what is left */
+    int64_t token;  /* check: the token asked about; renew, release, put back: what the lease table has for this lease id, 0: not there */
     int64_t granted_ms;  /* renew, put back: from the lease table too (store time, opaque) */
     int64_t deadline_us; /* the store calls `done` by then (on its clock), whatever happens */
     uint64_t confirm;    /* acquire, renew, put back: this call's own number, unique in the node; cancel: the number to undo, 0 none */
@@ -77,29 +77,30 @@ struct store_call {
     int64_t look_at;     /* list: about how many keys to look at */
     const char *prefix;  /* list */
     size_t prefix_len;
-    char cursor[PAWL_CURSOR_MAX + 1]; /* list: in and out; "0" starts and ends */
+    char cursor[PAWL_CURSOR_MAX + 1];                                        /* list: in and out; "0" starts and ends */
     void (*on_lock)(struct store_call *call, const struct store_lock *lock); /* list: once a lock, before done */
 
     void (*done)(struct store_call *call);
     void *arg;
 
     enum store_result result;
-    const char *problem;   /* UNAVAILABLE, UNKNOWN: a static sentence */
-    int64_t sent_us;       /* when the command that was answered left: a lease lasts at least until sent_us + ttl */
-    int64_t ret_token;     /* acquire, renew, release */
-    int64_t ret_ttl_ms;    /* acquire, renew: from sent_us; check: left when answered */
+    const char *problem; /* UNAVAILABLE, UNKNOWN: a sentence, borrowed until `done` returns */
+    int64_t sent_us;     /* when the command that was answered left: a lease lasts at least until sent_us + ttl */
+    int64_t ret_token;   /* acquire, renew, release */
+    int64_t ret_ttl_ms;  /* acquire, renew: from sent_us; check: left when answered */
     int64_t ret_granted_ms;
-    int64_t ret_ticket;    /* acquire that did not get it: the place taken, 0 none */
-    int64_t ret_waiters;   /* acquire that did not get it, inspect, cancel */
-    int64_t ret_position;  /* inspect with a lease id: 1 = first, 0 = not waiting */
-    bool ret_undone;       /* cancel: a grant was taken back */
-    bool ret_own;          /* cancel: this lease id holds the lock, by another call */
-    bool ret_recovering;   /* inspect, list */
-    struct lease_id ret_woken; /* release, break, cancel: the waiter of this node whose turn it is, "" none */
+    int64_t ret_ticket;         /* acquire that did not get it: the place taken, 0 none */
+    int64_t ret_waiters;        /* acquire that did not get it, inspect, cancel */
+    int64_t ret_position;       /* inspect with a lease id: 1 = first, 0 = not waiting */
+    bool ret_undone;            /* cancel: a grant was taken back */
+    bool ret_own;               /* cancel: this lease id holds the lock, by another call */
+    bool ret_recovering;        /* inspect, list */
+    struct lease_id ret_woken;  /* acquire: TURN; release, break, cancel: the waiter of this node whose turn it is, "" none */
     struct store_holder holder; /* acquire: HELD; break, inspect, cancel; renew, acquire: the lease's owner */
 
     /* the store's own, valid between submit and done */
     struct store_call *next;
+    void *command;
     int reruns;
     bool may_have_run;
 };
@@ -117,7 +118,7 @@ struct store_events {
 };
 
 struct store_status { /* strings are borrowed until the next turn */
-    bool ready;        /* attached */
+    bool ready;       /* attached */
     bool window_open;
     const char *problem; /* why not ready, "" otherwise */
     const char *address, *role, *incarnation;

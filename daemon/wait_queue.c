@@ -50,8 +50,8 @@ void wait_queue_free(struct wait_queue *queue)
 
     if (!queue)
         return;
-    HASH_ITER (hh, queue->by_name, line, next)
-        remove_line(queue, line);
+    HASH_ITER(hh, queue->by_name, line, next)
+    remove_line(queue, line);
     HASH_CLEAR(by_key, queue->by_key);
     heap_close(&queue->look);
     free(queue);
@@ -264,7 +264,7 @@ void wait_queue_each(struct wait_queue *queue, void (*fn)(struct waiter *waiter,
 {
     struct wait_line *line, *next;
 
-    HASH_ITER (hh, queue->by_name, line, next)
-        for (struct waiter *waiter = line->first; waiter; waiter = waiter->later)
-            fn(waiter, arg);
+    HASH_ITER(hh, queue->by_name, line, next)
+    for (struct waiter *waiter = line->first; waiter; waiter = waiter->later)
+        fn(waiter, arg);
 }

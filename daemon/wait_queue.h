@@ -17,7 +17,7 @@
 struct wait_line;
 struct wait_queue;
 
-struct waiter { /* embedded in what waits; zero it before the first use */
+struct waiter {             /* embedded in what waits; zero it before the first use */
     struct wait_line *line; /* NULL: not waiting */
     struct lease_id id;     /* line and id together are its key: nothing may come between them */
     int64_t ticket;         /* 0: none yet; such waiters stand last, in the order they came */
@@ -32,7 +32,7 @@ void wait_queue_free(struct wait_queue *queue); /* takes NULL; the waiters are t
  * twins stay side by side. Returns -1 without memory; nothing changed then. */
 int wait_queue_add(struct wait_queue *queue, struct waiter *waiter, const char *name, size_t name_len) __attribute__((warn_unused_result));
 void wait_queue_remove(struct wait_queue *queue, struct waiter *waiter); /* of one that does not wait: nothing */
-void wait_queue_set_ticket(struct waiter *waiter, int64_t ticket); /* its twins' too */
+void wait_queue_set_ticket(struct waiter *waiter, int64_t ticket);       /* its twins' too */
 
 struct wait_line *wait_queue_line(struct wait_queue *queue, const char *name, size_t name_len); /* NULL: nobody waits for it here */
 struct waiter *wait_line_first(const struct wait_line *line);
@@ -41,7 +41,7 @@ struct waiter *wait_line_find(const struct wait_line *line, const struct lease_i
 
 /* When to look at the line again. Setting it again moves it. */
 int wait_line_look_at(struct wait_queue *queue, struct wait_line *line, int64_t at_us) __attribute__((warn_unused_result));
-int64_t wait_line_look_us(const struct wait_line *line);              /* INT64_MAX: never */
+int64_t wait_line_look_us(const struct wait_line *line);                    /* INT64_MAX: never */
 struct wait_line *wait_queue_due(struct wait_queue *queue, int64_t now_us); /* one whose time has come (it is unset then), NULL: none */
 int64_t wait_queue_next_us(const struct wait_queue *queue);
 

@@ -7,6 +7,7 @@
 #ifndef PAWL_ERRORS_H
 #define PAWL_ERRORS_H
 
+/* clang-format off */
 /*      name                  HTTP  wire string              default sentence */
 #define PAWL_ERRORS(X) \
     X(BAD_REQUEST,            400, "bad_request",            "the request is malformed") \
@@ -30,13 +31,14 @@
     X(RECOVERING,             503, "recovering",             "a new life of the data began: nothing is granted until its recovery window ends") \
     X(DRAINING,               503, "draining",               "this node is shutting down") \
     X(VERSION_NOT_SUPPORTED,  505, "version_not_supported",  "only HTTP/1.0 and HTTP/1.1 are spoken")
+/* clang-format on */
 
 enum pawl_error {
     PAWL_OK = 0,
 #define PAWL_ERROR_ENUM(name, status, wire, text) PAWL_E_##name,
     PAWL_ERRORS(PAWL_ERROR_ENUM)
 #undef PAWL_ERROR_ENUM
-    PAWL_ERROR_COUNT
+        PAWL_ERROR_COUNT
 };
 
 /* All three answer for every value of the enum; PAWL_OK is 200, "ok", "". Static strings, never NULL. */

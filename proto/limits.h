@@ -2,6 +2,7 @@
 #ifndef PAWL_LIMITS_H
 #define PAWL_LIMITS_H
 
+/* clang-format off */
 #define PAWL_NAME_MAX 255      /* a lock name, percent-decoded */
 #define PAWL_OWNER_MAX 255     /* an owner label, UTF-8 */
 #define PAWL_REASON_MAX 255    /* the reason of a break, UTF-8 */
@@ -16,5 +17,6 @@
 #define PAWL_TARGET_MAX (8 * 1024)  /* the request target alone */
 #define PAWL_FIELDS_MAX 64          /* header fields of one request */
 #define PAWL_BODY_MAX (64 * 1024)
+/* clang-format on */
 
 #endif

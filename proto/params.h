@@ -14,6 +14,7 @@
 #include "proto/lease_id.h"
 #include "proto/limits.h"
 
+/* clang-format off */
 /*      name      JSON key    query key   type      help */
 #define PAWL_PARAMS(X) \
     X(TTL,        "ttl_ms",   "ttl",      DURATION, "time to live of the lease") \
@@ -25,25 +26,26 @@
     X(PREFIX,     "prefix",   "prefix",   PREFIX,   "only names that start with this") \
     X(LIMIT,      "limit",    "limit",    COUNT,    "how many to list") \
     X(CURSOR,     "cursor",   "cursor",   CURSOR,   "where the last page ended")
+/* clang-format on */
 
 enum param {
 #define PAWL_PARAM_ENUM(name, json, query, type, help) PARAM_##name,
     PAWL_PARAMS(PAWL_PARAM_ENUM)
 #undef PAWL_PARAM_ENUM
-    PARAM_COUNT
+        PARAM_COUNT
 };
 #define PARAM_BIT(name) (1u << PARAM_##name)
 
 struct params {
-    unsigned seen; /* PARAM_BIT of each that was given; the others keep what params_init gave them */
+    unsigned seen;     /* PARAM_BIT of each that was given; the others keep what params_init gave them */
     unsigned in_query; /* those of them that came in the query */
-    int64_t ttl_ms; /* bounds of ttl and wait are the daemon's options, checked by the caller; here only >= 0 */
+    int64_t ttl_ms;    /* bounds of ttl and wait are the daemon's options, checked by the caller; here only >= 0 */
     int64_t wait_ms;
     int64_t token; /* 1 .. PAWL_TOKEN_MAX */
     int64_t limit; /* 1 .. PAWL_LIST_LIMIT_MAX */
     struct lease_id lease_id;
     size_t owner_len, reason_len, prefix_len;
-    char owner[PAWL_OWNER_MAX + 1]; /* valid UTF-8, no control characters (C0, DEL, C1), NUL-terminated */
+    char owner[PAWL_OWNER_MAX + 1];   /* valid UTF-8, no control characters (C0, DEL, C1), NUL-terminated */
     char reason[PAWL_REASON_MAX + 1]; /* the same, and not empty */
     char prefix[PAWL_NAME_MAX + 1];
     char cursor[PAWL_CURSOR_MAX + 1]; /* decimal digits of a uint64, "0" = from the start */
@@ -51,7 +53,7 @@ struct params {
 
 struct param_problem {
     char message[256]; /* for a person; starts with the parameter's name as the caller spelled it, e.g. "ttl_ms: must be a whole number" */
-    bool no_memory; /* the text may be fine; there was no memory to read it (a 503, not a 400) */
+    bool no_memory;    /* the text may be fine; there was no memory to read it (a 503, not a 400) */
 };
 
 void params_init(struct params *p);

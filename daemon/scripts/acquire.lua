@@ -6,9 +6,10 @@
 -- Answer
 --   {'granted', token}                                   token is new and the greatest ever; ttl, time and owner as asked
 --   {'granted', fence, token, ttl, granted_ms, owner}    the same, where they are others
---   {'repeated', ...the same...}                         this lease id holds it already: the same token, the longer ttl
+--   {'repeated', ...the same...}                         this lease id holds it already: the same token (after a loss of data maybe a
+--                                                        greater one), the longer ttl
 --   {'held', fence, ticket, waiters, token, left, held_ms, owner}
---   {'turn', fence, ticket, waiters}                     free, but an earlier waiter's
+--   {'turn', fence, ticket, waiters, woken}              free, but an earlier waiter's: woken is its lease id if it waits at this node, or ''
 --   {'recovering', fence, ticket}                        the window is open: nothing is granted
 --   {'full', fence}  {'foreign', fence}  {'exhausted', fence}  {'more', fence}: run it again
 -- ticket is 0 when no place was taken. A ticket comes from the fence, so it is unique and orders waiters across nodes and failovers.
@@ -48,6 +49,7 @@ local function enqueue()
         ticket = place
         if ticket == '0' and wait == '2' then
             ticket = redis.call('GET', left_key(id)) or place
+            redis.call('DEL', left_key(id))
         end
         if ticket == '0' then
             fence = redis.call('INCR', KEYS[2])
@@ -55,7 +57,13 @@ local function enqueue()
         end
         redis.call('ZADD', KEYS[6], ticket, id)
     end
-    redis.call('HSET', waiters, id, own .. ' ' .. life)
+    local claims = {{node = own, life = life, number = confirm}}
+    for _, claim in ipairs(claims_of(id)) do
+        if claim.node ~= own or claim.number ~= confirm then
+            claims[#claims + 1] = claim
+        end
+    end
+    keep_claims(id, claims)
     redis.call('PEXPIRE', KEYS[6], QUEUE_MS)
     redis.call('PEXPIRE', waiters, QUEUE_MS)
     return tonumber(ticket)
@@ -93,27 +101,32 @@ if not lease then
         if host ~= own then
             tell(host, 'wake ' .. first .. ' ' .. name)
         end
-        return {'turn', fence, ticket, redis.call('ZCARD', KEYS[6])}
+        return {'turn', fence, ticket, redis.call('ZCARD', KEYS[6]), host == own and first or ''}
     end
     if first then
+        tell_twins(id, own)
         leave_queue(id)
     end
+    if wait == '2' then
+        redis.call('DEL', left_key(id))
+    end
     local token = redis.call('INCR', KEYS[2])
-    if write(id, token, tail, ARGV[5], stored and 'XX' or 'NX') then
+    if write(id, token, tail, ARGV[5]) then
         return {'granted', token}
     end
     return {'foreign', token}
 end
 
--- This id's own lease. From before this life of the data it may be stale: then it gets a token of this life.
+-- This id's own lease: an earlier call was granted it, and may have been told. So this call must not undo it, and says so by confirm number 0;
+-- unless it was an earlier run of this very call. A lease from before this life of the data may be stale: it gets a token of this life.
+tell_twins(id, own)
 leave_queue(id)
-local left, token, status = math.max(ttl, redis.call('PTTL', KEYS[5])), lease.token, 'repeated'
+local mine = lease.node == own and lease.confirm == confirm
+local left, token = math.max(ttl, redis.call('PTTL', KEYS[5])), lease.token
 if token <= tonumber(life) then
     token = redis.call('INCR', KEYS[2])
-    fence, status = token, 'granted'
-elseif lease.node == own and lease.confirm == confirm then
-    status = 'granted' -- an earlier run of this very call made it
+    fence = token
 end
-write(id, token, own .. ' ' .. confirm .. ' ' .. text(lease.granted) .. ' ' .. lease.owner, text(left), 'XX')
+write(id, token, own .. ' ' .. (mine and confirm or '0') .. ' ' .. text(lease.granted) .. ' ' .. lease.owner, text(left))
 forget(lease, own)
-return {status, fence, token, left, lease.granted, lease.owner}
+return {mine and 'granted' or 'repeated', fence, token, left, lease.granted, lease.owner}

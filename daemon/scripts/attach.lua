@@ -10,6 +10,8 @@
 -- Incarnation: "run_id replid uuid base W". It is adopted when server and data are the ones it names and the fence is not below what the node saw;
 -- else the data are of another life (restart, failover, flush, roll-back) and a new one is opened, with a fence above everything that could have been handed out:
 -- the Redis clock in microseconds (tokens are slower than it), and J above what is stored and seen in case that clock is behind.
+
+-- include window.lua
 local g, window_ms, jump = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local limit = 4503599627370496
 
@@ -67,7 +69,7 @@ if incarnation and stored and fence >= g and string.sub(incarnation, 1, #identit
         interval = math.max(interval, math.floor(window_ms / 6))
         if left <= 0 then
             left = 0
-            redis.call('DEL', KEYS[4])
+            close_window()
         else
             redis.call('SET', KEYS[4], text(left) .. ' ' .. text(last) .. ' ' .. text(used) .. ' ' .. text(interval))
         end
@@ -99,7 +101,7 @@ else
         left = 6
         redis.call('SET', KEYS[4], '6 ' .. text(now_ms) .. ' 0 ' .. text(math.max(1, math.floor(window_ms / 6))))
     else
-        redis.call('DEL', KEYS[4])
+        close_window()
     end
 end
 if fence ~= before then

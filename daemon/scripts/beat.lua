@@ -8,6 +8,7 @@
 
 -- include common.lua
 -- include library.lua
+-- include window.lua
 local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
 local identity = (string.match(server, 'run_id:(%w+)') or '') .. ' ' .. (string.match(replication, 'master_replid:(%w+)') or '')
 if identity ~= ARGV[4] or string.match(replication, 'role:(%a+)') ~= 'master' then
@@ -24,7 +25,7 @@ if window then
     end
     if left <= 0 then
         left = 0
-        redis.call('DEL', KEYS[4])
+        close_window()
     else
         redis.call('SET', KEYS[4], text(left) .. ' ' .. text(last) .. ' ' .. text(used) .. ' ' .. text(interval))
     end

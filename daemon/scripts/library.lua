@@ -3,10 +3,12 @@
 -- Invariants
 --   A lock is one string: "lease_id token node confirm granted_ms owner", with a PX, written by one SET: it is never without an end.
 --   A tombstone "released token" stands for a lease that was given up while the recovery window was open; it is no holder.
---   queue is a sorted set lease_id -> ticket (from the fence), waiters a hash lease_id -> "node life"; both hold the same lease ids.
+--   queue is a sorted set lease_id -> ticket (from the fence), waiters a hash lease_id -> claims; both hold the same lease ids.
+--   A claim "node life confirm" is one request that waits for the place. Several may (a client that came back while its old connection
+--   lasts): the newest stands first, joined by ','. A place is given up with its last claim.
 --   left:LEASE_ID is the ticket of a waiter whose client went away and may come back with the same lease id; it ends by itself.
 --   queue and waiters are kept up by the looks of their waiters' nodes, and end by themselves when every such node is gone.
---   The life of a waiter's entry is the base of the incarnation: 4th word of it.
+--   The life of a claim is the base of the incarnation: 4th word of it.
 --   Numbers become text by %.0f only: Lua's own way loses digits from 1e14 on.
 fence = tonumber(fence)
 local name = string.sub(KEYS[5] or '', #KEYS[2] + 1) -- "...fence" is as long as "...lock:"
@@ -35,13 +37,17 @@ local function parse(value)
     return nil, released and tonumber(released)
 end
 
--- `tail` is "node confirm granted_ms owner".
-local function write(id, token, tail, ttl, flag)
-    local value = id .. ' ' .. text(token) .. ' ' .. tail
-    if flag then
-        return redis.call('SET', KEYS[5], value, 'PX', ttl, flag)
+-- `tail` is "node confirm granted_ms owner". False where a key of another type stands, which is never touched.
+local function write(id, token, tail, ttl)
+    return redis.call('SET', KEYS[5], id .. ' ' .. text(token) .. ' ' .. tail, 'PX', ttl, stored and 'XX' or 'NX')
+end
+
+-- A token that is handed out, or stands, is never above the fence.
+local function raise_fence(token)
+    if token > fence then
+        redis.call('SET', KEYS[2], text(token))
+        fence = token
     end
-    return redis.call('SET', KEYS[5], value, 'PX', ttl)
 end
 
 local function node_key(node)
@@ -66,19 +72,63 @@ local function leave_queue(id)
     redis.call('HDEL', waiters, id)
 end
 
+local function claims_of(id)
+    local claims = {}
+    for claimant, born, number in string.gmatch(redis.call('HGET', waiters, id) or '', '(%x+) (%d+) (%d+)') do
+        claims[#claims + 1] = {node = claimant, life = born, number = number}
+    end
+    return claims
+end
+
+-- The place stays with these claims, at most 4 of them; without any it is given up.
+local function keep_claims(id, claims)
+    local words = {}
+    for i = 1, math.min(#claims, 4) do
+        words[i] = claims[i].node .. ' ' .. claims[i].life .. ' ' .. claims[i].number
+    end
+    if #words == 0 then
+        leave_queue(id)
+    else
+        redis.call('HSET', waiters, id, table.concat(words, ','))
+    end
+end
+
+-- The node of the first claim that somebody still makes; `alive` remembers what was found of nodes.
+local function claimant_of(id, alive)
+    for _, claim in ipairs(claims_of(id)) do
+        if alive[claim.node] == nil then
+            alive[claim.node] = redis.call('EXISTS', node_key(claim.node)) == 1
+        end
+        if claim.life == life and alive[claim.node] then
+            return claim.node
+        end
+    end
+    return nil
+end
+
+-- Other nodes' requests under this lease id are to look: it holds the lock now.
+local function tell_twins(id, own)
+    for _, claim in ipairs(claims_of(id)) do
+        if claim.node ~= own then
+            tell(claim.node, 'wake ' .. id .. ' ' .. name)
+        end
+    end
+end
+
 local function left_key(id)
     return head .. 'left:' .. id
 end
 
 -- The waiter whose turn it is, and its node. Drops heads of dead nodes and of other lives on the way, at most 64 in one run ('more').
 local function first_waiter()
+    local alive = {}
     for _ = 1, 64 do
         local id = redis.call('ZRANGE', KEYS[6], 0, 0)[1]
         if not id then
             return nil
         end
-        local node, born = string.match(redis.call('HGET', waiters, id) or '', '^(%x+) (%d+)$')
-        if node and born == life and redis.call('EXISTS', node_key(node)) == 1 then
+        local node = claimant_of(id, alive)
+        if node then
             return id, node
         end
         leave_queue(id)
@@ -91,11 +141,7 @@ local function sweep(from)
     local ids = redis.call('ZRANGE', KEYS[6], from - 1, from + 254)
     local alive = {}
     for _, id in ipairs(ids) do
-        local node, born = string.match(redis.call('HGET', waiters, id) or '', '^(%x+) (%d+)$')
-        if node and alive[node] == nil then
-            alive[node] = redis.call('EXISTS', node_key(node)) == 1
-        end
-        if not node or not alive[node] or born ~= life then
+        if not claimant_of(id, alive) then
             leave_queue(id)
         end
     end
@@ -128,13 +174,18 @@ local function wake_next(own)
     return ''
 end
 
--- Ends a lease: gone, or a tombstone while leases are being put back, lest an older copy of it come back.
+-- Ends a lease: gone, or a tombstone while leases are being put back, lest an older copy of it come back. It goes with the window, and in
+-- any case with its own end, as every key of a lock does. False where a key of another type stands.
 local function bury(token)
-    if window then
-        redis.call('SET', KEYS[5], 'released ' .. text(token), 'PX', 600000)
-    else
+    if not window then
         redis.call('DEL', KEYS[5])
+        return true
     end
+    if not redis.call('SET', KEYS[5], 'released ' .. text(token), 'PX', 3600000, stored and 'XX' or 'NX') then
+        return false
+    end
+    redis.call('SADD', head .. 'tombstones', name)
+    return true
 end
 
 local lease, released

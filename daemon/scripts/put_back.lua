@@ -21,11 +21,10 @@ local there = lease and lease.token or released or 0
 if not window or there >= token or left < 1 or (stored and not lease and not released) then
     return {'lost', fence}
 end
-write(id, token, ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. ARGV[9], ARGV[6])
-if token > fence then
-    redis.call('SET', KEYS[2], ARGV[5])
-    fence = token
+if not write(id, token, ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. ARGV[9], ARGV[6]) then
+    return {'lost', fence}
 end
+raise_fence(token)
 local ticks, last, used, interval = string.match(window, '^(%d+) (%d+) (%d+) (%d+)$')
 if ticks and tonumber(ticks) < 2 and tonumber(used) < 22 then
     redis.call('SET', KEYS[4], '2 ' .. last .. ' ' .. used .. ' ' .. interval)

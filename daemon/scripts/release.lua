@@ -2,7 +2,7 @@
 --
 -- KEYS  as common, 1 to 6
 -- ARGV  4 lease id  5 node  6 the token this node's own table has for the lease (0: not in it)
--- Answer  {'released', fence, token, woken} (fence and token may come as text)  {'lost', fence}  {'recovering', fence}
+-- Answer  {'released', fence, token, woken} (fence and token may come as text)  {'lost', fence}  {'recovering', fence}  {'foreign', fence}
 -- woken is the lease id of the next waiter when it waits at this very node (absent or '' otherwise): the node wakes it without a message.
 
 -- include common.lua
@@ -20,7 +20,7 @@ end
 local id, own, known = ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 if lease and lease.id == id then
-    bury(lease.token)
+    bury(math.max(lease.token, known))
     forget(lease, own)
     return {'released', fence, lease.token, window and '' or wake_next(own)}
 end
@@ -34,5 +34,4 @@ local there = lease and lease.token or released or 0
 if there > known or (stored and not lease and not released) then
     return {'lost', fence}
 end
-bury(known)
-return {'released', fence, known}
+return bury(known) and {'released', fence, known} or {'foreign', fence}

@@ -25,6 +25,24 @@ static void die(const char *why, const char *what)
     abort();
 }
 
+/* pawld refuses settings that it doesn't know, and the tests have some. */
+static void clean_environment(void)
+{
+    char name[64];
+
+    for (char **at = environ; *at;) {
+        size_t len = strcspn(*at, "=");
+
+        if (strncmp(*at, "PAWL", 4) != 0 || len >= sizeof(name)) {
+            at++;
+            continue;
+        }
+        memcpy(name, *at, len);
+        name[len] = '\0';
+        (void)unsetenv(name); /* moves the next one here */
+    }
+}
+
 static void become_pawld(const struct pawld_process *p, const char *program)
 {
     char log[128];
@@ -37,6 +55,7 @@ static void become_pawld(const struct pawld_process *p, const char *program)
         (void)dup2(fd, STDOUT_FILENO);
         (void)dup2(fd, STDERR_FILENO);
     }
+    clean_environment();
     execl(program, program, "--dev", "--listen", p->address, (char *)NULL);
     _exit(127);
 }

@@ -894,7 +894,6 @@ static void send_call(struct node *n, struct store_call *call)
     c->call = call;
     c->asked = *call;
     c->lock = call->name[0] - '0';
-    call->command = c;
     set_out(n, c, call->deadline_us);
 }
 
@@ -936,7 +935,6 @@ static void call_answered(struct node *n, struct command *c)
 {
     struct store_call *call = c->call;
 
-    call->command = NULL;
     if (c->mishap != NONE) {
         call->sent_us = c->sent_us;
         call->result = call->may_have_run || c->mishap != REFUSED ? STORE_UNKNOWN : STORE_UNAVAILABLE;
@@ -1137,7 +1135,6 @@ static void drop(struct node *n)
         }
         if (!call)
             continue;
-        call->command = NULL;
         call->may_have_run = true;
         if (repeatable(call))
             rerun(n, call);

@@ -477,6 +477,26 @@ static void check_places(struct oracle *o)
     }
 }
 
+/* P6: who waits has a place; one whose call failed gets one soon. */
+static void check_placed(struct oracle *o)
+{
+    for (struct ask *ask = o->asks; ask; ask = ask->next) {
+        const struct oracle_node *n = &o->nodes[ask->node];
+        const struct memory_place *places;
+        size_t count = memory_places(o->memory, ask->story->lock, &places), i = 0;
+        while (i < count && strcmp(places[i].id.text, ask->story->id.text) != 0)
+            i++;
+        if (i < count || ask->placeless_us == 0)
+            ask->placeless_us = i < count ? 0 : o->time->now_us;
+        if (i < count || ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || !n->alive || n->draining ||
+            memory_window_open(o->memory) || (ask->story->nodes & (ask->story->nodes - 1)) != 0) /* another node may have taken it along */
+            continue;
+        if (o->time->now_us > latest(ask->placeless_us, n->calm_us) + o->poll_ms * 1100 + 1000000)
+            oracle_fail(o, "P6: %.8s waits at node %d, and for %lld ms it has had no place in the queue of lock %d", ask->story->id.text,
+                        ask->node, (long long)(o->time->now_us - ask->placeless_us) / 1000, ask->story->lock);
+    }
+}
+
 /* Nobody waits for a free lock. */
 static void check_waiting(struct oracle *o)
 {
@@ -509,6 +529,7 @@ void oracle_sweep(struct oracle *o)
     check_answers(o);
     check_leases(o);
     check_places(o);
+    check_placed(o);
     check_waiting(o);
 }
 

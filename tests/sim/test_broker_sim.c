@@ -24,7 +24,7 @@
 #include "tests/sim/oracle.h"
 #include "tests/sim/virtual_time.h"
 
-#define SEEDS        1000
+#define SEEDS        2500
 #define CLIENTS      24
 #define TIMEOUT_MS   1000
 #define POLL_MS      2000

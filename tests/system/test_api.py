@@ -184,7 +184,6 @@ def test_list_prefix_is_text_and_no_pattern(broker, prefix):
 @pytest.mark.parametrize("query, field", [
     ("limit=0", "limit"), ("limit=-1", "limit"), ("limit=1001", "limit"), ("limit=1.5", "limit"), ("limit=", "limit"), ("limit=x", "limit"),
     ("limit=1&limit=1", "limit"), ("limit=99999999999999999999", "limit"), ("cursor=x", "cursor"), ("cursor=-1", "cursor"),
-    ("cursor=", "cursor"),
     ("cursor=18446744073709551616", "cursor"), ("cursor=123456789012345678901", "cursor"), ("ttl=5s", "ttl"), ("nonsense=1", "nonsense"),
     ("prefix=" + "p" * 256, "prefix"), ("prefix=a&prefix=b", "prefix"), ("Limit=5", "Limit"), ("limit", "limit"),
 ])
