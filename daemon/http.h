@@ -48,8 +48,9 @@ struct http_response {
     size_t body_len;
 };
 
-/* What became of a reply. A reply is delivered when the kernel took all of it while the client had not closed its sending side, or,
- * when it had, when the client's kernel took it without answering with a reset. */
+/* What became of a reply. It is lost when the client is known to have closed before it could read it: the kernel did not take all of it, or the
+ * client's end of sending is followed by a reset. It is delivered when the client sends more, ends without a reset, or closes in a way that
+ * proves nothing: a lease must not be taken back from a client that may have been told. */
 enum http_delivery { HTTP_DELIVERED, HTTP_LOST, HTTP_DELIVERY_PENDING };
 
 /* Called at most once, and only when http_reply returned HTTP_DELIVERY_PENDING. `delivered` false: the client can't have read the reply. */

@@ -439,7 +439,8 @@ static void note_read(struct http_conn *c, ssize_t n, size_t asked)
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         c->readable = c->hung_up = false;
     } else if (errno != EINTR) {
-        conn_fail(c);
+        c->reset = stream_proves_loss(&c->stream, errno);
+        conn_close(c, true);
     }
 }
 
@@ -458,6 +459,7 @@ static enum go read_on(struct http_conn *c, size_t limit)
     n = stream_read(&c->stream, c->in.at + c->in.end, room);
     note_read(c, n, room);
     if (n > 0) {
+        (void)http_output_settle(&c->output, &c->stream, false); /* it lives, and speaks: what it was sent has reached it */
         c->in.end += (size_t)n;
         c->unfed = true;
     }
@@ -612,7 +614,7 @@ static void run(struct http_conn *c)
     int steps = 0;
 
     c->running = true;
-    if (c->state != DEAD && http_output_settle(&c->output, &c->stream, c->eof) != 0) {
+    if (c->state != DEAD && (c->eof || c->state == LINGER) && http_output_settle(&c->output, &c->stream, true) != 0) {
         conn_fail(c);
     }
     while (step(c) == GO_ON) {
@@ -796,8 +798,9 @@ static enum http_delivery send_reply(struct http_conn *c, const struct http_resp
     move(c, IDLE);
     if (send_response(c, response, field, c->head_only) == 0) {
         delivery = http_output_delivery(&c->output, &c->stream, c->eof);
-        if (receipt != NULL && delivery == HTTP_DELIVERED && stream_reach(&c->stream) == STREAM_BROKEN) {
-            delivery = HTTP_LOST; /* it closed between our last look and the writing, and its kernel has refused the bytes already */
+        if (receipt != NULL && delivery == HTTP_DELIVERED && !closing) {
+            /* It may have closed between our last look and the writing: its next bytes, its end or an error will tell. */
+            delivery = HTTP_DELIVERY_PENDING;
         }
         if (delivery == HTTP_LOST) {
             conn_fail(c);

@@ -84,12 +84,13 @@ struct redis_store {
     const char *role;
     char refusal[160];
 
-    struct redis_command attach, beat;
+    struct redis_command attach, beat, loads[SCRIPT_COUNT];
     bool attach_sent, attach_whole, beat_sent, beat_whole;
     int64_t beat_at_us, heard_us, alarm_us;
 
     struct store_call *held, **held_last;
     size_t held_count;
+    size_t calls_open; /* submitted and not done */
     struct store_call *failed, **failed_last; /* to be answered at the end of the turn */
     struct store_call *batch, **batch_last;   /* plain calls of this turn, not sent yet */
     size_t batch_count;
@@ -172,6 +173,12 @@ static void set_alarm(struct redis_store *s, int64_t at_us)
     }
 }
 
+static void done(struct redis_store *s, struct store_call *call)
+{
+    s->calls_open--;
+    call->done(call);
+}
+
 /* Answers without anything having been done, at the end of the turn. */
 static void fail_later(struct redis_store *s, struct store_call *call, const char *problem)
 {
@@ -191,7 +198,7 @@ static void answer_failed(struct redis_store *s)
     s->failed_last = &s->failed;
     while (call) {
         struct store_call *next = call->next;
-        call->done(call);
+        done(s, call);
         call = next;
     }
 }
@@ -661,7 +668,7 @@ static void finish_error(struct redis_store *s, struct store_call *call, const r
                        ? STORE_UNKNOWN
                        : STORE_UNAVAILABLE;
     call->problem = problem;
-    call->done(call);
+    done(s, call);
 }
 
 static void rerun(struct redis_store *s, struct store_call *call)
@@ -700,7 +707,7 @@ static void finish(struct redis_store *s, struct store_call *call, const redisRe
                      call_rows[call->op].script < SCRIPT_COUNT ? redis_scripts[call_rows[call->op].script].name : "");
         }
     }
-    call->done(call);
+    done(s, call);
 }
 
 static void call_lost(struct redis_store *s, struct store_call *call)
@@ -801,7 +808,7 @@ static void finish_plain(struct redis_store *s, struct store_call *call, int64_t
         memcpy(call->holder.owner, call->owner, call->owner_len);
         see_fence(s, token);
     }
-    call->done(call);
+    done(s, call);
 }
 
 static void send_batch(struct redis_store *s, struct store_call *calls, size_t count, bool whole_script);
@@ -956,6 +963,7 @@ static void submit(struct store *seam, struct store_call *call)
 
     call->reruns = 0;
     call->may_have_run = false;
+    s->calls_open++;
     if (s->stopped) {
         fail_later(s, call, "this node is stopping");
     } else if (s->attachment == READY && redis_link_can_send(s->link)) {
@@ -1069,6 +1077,26 @@ static void attached(struct redis_store *s, const redisReply *reply)
 }
 
 static void send_attach(struct redis_store *s, bool whole);
+
+/* A new server may not have the scripts. Loading them first keeps calls in order: one that is sent again after a NOSCRIPT comes behind those that
+ * were sent after it. A server that refuses costs nothing but that. */
+static void load_answered(struct redis_command *command, const redisReply *reply)
+{
+    (void)command;
+    (void)reply;
+}
+
+static void load_scripts(struct redis_store *s)
+{
+    for (int i = 0; i < SCRIPT_COUNT; i++) {
+        redis_link_begin(s->link, 3);
+        add_str(s, "SCRIPT");
+        add_str(s, "LOAD");
+        redis_link_arg(s->link, redis_scripts[i].body, redis_scripts[i].body_len);
+        s->loads[i].done = load_answered;
+        redis_link_send(s->link, &s->loads[i], clock_now_us(s->clock) + s->config.timeout_ms * 1000);
+    }
+}
 
 static void attach_answered(struct redis_command *command, const redisReply *reply)
 {
@@ -1211,8 +1239,11 @@ static void on_alarm(void *arg)
 
 static void on_up(void *arg)
 {
-    ((struct redis_store *)arg)->failing = false;
-    begin_attach(arg);
+    struct redis_store *s = arg;
+
+    s->failing = false;
+    load_scripts(s);
+    begin_attach(s);
 }
 
 static void on_down(void *arg, const char *problem, bool was_up)
@@ -1297,7 +1328,7 @@ static void status(const struct store *seam, struct store_status *ret)
     ret->role = ret->ready ? "master" : s->role;
     ret->incarnation = s->incarnation;
     ret->fence = s->fence;
-    ret->pending = redis_link_in_flight(s->link) + s->held_count;
+    ret->pending = s->calls_open;
     ret->connects = redis_link_connects(s->link) + redis_link_connects(s->messages);
     ret->attaches = s->attaches;
     ret->openings = s->openings;

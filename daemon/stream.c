@@ -62,6 +62,19 @@ static enum stream_reach unix_reach(struct stream *s)
     return STREAM_ARRIVED;
 }
 
+/* A reset after the other side's end of sending: it had closed when our bytes came. (A reset alone, ECONNRESET, may come from a client that has
+ * read everything and closes the hard way.) */
+static bool tcp_proves_loss(int error)
+{
+    return error == EPIPE;
+}
+
+/* It closed with bytes unread. */
+static bool unix_proves_loss(int error)
+{
+    return error == ECONNRESET;
+}
+
 static void plain_end(struct stream *s)
 {
     (void)shutdown(s->fd, SHUT_WR);
@@ -81,8 +94,8 @@ static void plain_close(struct stream *s, bool abort)
     s->fd = -1;
 }
 
-static const struct stream_ops tcp_ops = {plain_read, plain_write, plain_has_news, plain_at_end, tcp_reach, plain_end, plain_close};
-static const struct stream_ops unix_ops = {plain_read, plain_write, plain_has_news, plain_at_end, unix_reach, plain_end, plain_close};
+static const struct stream_ops tcp_ops = {plain_read, plain_write, plain_has_news, plain_at_end, tcp_reach, tcp_proves_loss, plain_end, plain_close};
+static const struct stream_ops unix_ops = {plain_read, plain_write, plain_has_news, plain_at_end, unix_reach, unix_proves_loss, plain_end, plain_close};
 
 void stream_init_tcp(struct stream *s, int fd)
 {

@@ -30,6 +30,8 @@ struct stream_ops {
     bool (*at_end)(struct stream *s);
     /* How far the bytes written have come. After STREAM_BROKEN the stream is only good for closing. */
     enum stream_reach (*reach)(struct stream *s);
+    /* Does this errno of a read prove that the other side closed without having read all that was written? */
+    bool (*proves_loss)(int error);
     /* Ends our sending; reading goes on. Failure shows in the next call. */
     void (*end)(struct stream *s);
     /* Closes the descriptor. `abort`: drop what is unsent and tell the other side with a reset. */
@@ -68,6 +70,11 @@ static inline bool stream_at_end(struct stream *s)
 static inline enum stream_reach stream_reach(struct stream *s)
 {
     return s->ops->reach(s);
+}
+
+static inline bool stream_proves_loss(const struct stream *s, int error)
+{
+    return s->ops->proves_loss(error);
 }
 
 static inline void stream_end(struct stream *s)

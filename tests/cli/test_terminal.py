@@ -176,7 +176,11 @@ def test_a_shell_with_job_control_runs_inside_c44(terminal, name):
           what="it sleeps in the foreground")
     terminal.type("\x1a")  # stops the sleep, for the inner shell
     terminal.expect("Stopped")
-    terminal.line("kill -KILL %1; wait %1; exit 3")
+    terminal.line("kill -KILL %1")
+    until(lambda: len(descendants(terminal.pid)) == 2, what="the sleep has ended")
+    terminal.line("true")
+    terminal.expect("Killed")
+    terminal.line("exit 3")
     terminal.expect("exit\r\n")
     terminal.expect(PROMPT)
     terminal.line("echo code=$?")

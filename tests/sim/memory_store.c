@@ -16,11 +16,13 @@
 #define RERUNS_MAX   16
 #define RETRY_US     250000
 #define CONNECT_US   500000
-#define TOMBSTONE_MS 600000
+#define TOMBSTONE_MS 3600000
 #define QUEUE_MS     15000
 #define COME_BACK_MS 10000
 #define LEFT         32
 #define SWEEP        256
+#define BATCH_MAX    64
+#define LONG_TURN_US 20000 /* of a busy loop: plain calls of one turn leave together */
 
 struct lock {
     bool stored, released; /* a lease, or a tombstone */
@@ -47,7 +49,7 @@ struct data {                            /* all that a server stores: copied who
     } nodes[MEMORY_NODES];
 };
 
-enum command_kind { CALL, ATTACH, BEAT };
+enum command_kind { CALL, PLAIN, ATTACH, BEAT };
 enum mishap { NONE, REFUSED, ODD_AFTER, ODD_BEFORE }; /* the last three: what a sick server does */
 
 struct command { /* on its way: owned by its one pending event */
@@ -62,6 +64,9 @@ struct command { /* on its way: owned by its one pending event */
     int64_t sent_us, answer_us, deadline_us;
     struct store_call *call, asked; /* asked: the question, copied */
     int lock;
+    struct command *parts; /* of a PLAIN: one for each call, and never on their way by themselves */
+    size_t part_count;
+    bool plain; /* of a part: done in the common run */
     int64_t incarnation, fence, generation, identity, fresh;
 
     enum memory_status status;
@@ -83,11 +88,14 @@ struct node {
     int64_t timeout_ms, stalled_until_us, stall_order;
 
     enum attachment attachment;
-    bool connected, waiting; /* waiting: between two attempts, after one that failed */
+    bool connected, failing; /* failing: the last attempt was in vain; right after a good connection was lost it is not yet known */
     int64_t connection;      /* counts them */
     int64_t server_life, last_run_us, last_answer_us;
     struct command *flight, *flight_last;
     struct store_call *held, **held_last, *failed, **failed_last;
+    struct store_call *batch, **batch_last; /* plain calls of this turn, not sent yet */
+    size_t batch_count;
+    int64_t batches; /* counts them */
     int64_t incarnation, identity, fence, generation, beats;
     bool window_open, beat_sent;
     bool hears; /* the server has a subscription of it */
@@ -123,6 +131,7 @@ struct letter { /* a message on its way */
 };
 
 static void begin_attach(struct node *n);
+static void bury_call(struct node *n, struct store_call *call);
 static void drop(struct node *n);
 static void send_call(struct node *n, struct store_call *call);
 
@@ -148,6 +157,12 @@ static void block_free(struct memory *m, void *at)
     else
         m->blocks = block->next;
     free(block);
+}
+
+static void command_free(struct memory *m, struct command *c)
+{
+    free(c->parts);
+    block_free(m, c);
 }
 
 /* ---- the server's data ---- */
@@ -244,17 +259,36 @@ static bool tell(struct memory *m, int node, bool wake, const struct lease_id *i
 
 /* ---- the scripts ---- */
 
+/* The node of the first claim that somebody still makes; -1: nobody does. */
+static int claimant(const struct memory *m, const struct memory_place *place)
+{
+    for (size_t i = 0; i < place->claim_count; i++)
+        if (place->claims[i].life == m->data.base && node_known(m, place->claims[i].node))
+            return place->claims[i].node;
+    return -1;
+}
+
 static const struct memory_place *first_waiter(struct memory *m, struct lock *lock)
 {
     while (lock->count > 0) {
         const struct memory_place *first = &lock->places[m->fault == MEMORY_LAST_FIRST ? lock->count - 1 : 0];
         struct lease_id gone = first->id;
-        if (first->life == m->data.base && node_known(m, first->node))
+        if (claimant(m, first) >= 0)
             return first;
-        m->watch.dropped(m->watch.arg, &gone, first->life != m->data.base || !node_known(m, first->node));
+        m->watch.dropped(m->watch.arg, &gone);
         leave_queue(lock, &gone);
     }
     return NULL;
+}
+
+/* Other nodes' requests under this lease id are to look: it holds the lock now. */
+static void tell_twins(struct memory *m, const struct command *c, const struct lock *lock)
+{
+    int at = place_of(lock, &c->asked.lease_id);
+
+    for (size_t i = 0; at >= 0 && i < lock->places[at].claim_count; i++)
+        if (lock->places[at].claims[i].node != c->node->number)
+            (void)tell(m, lock->places[at].claims[i].node, true, &c->asked.lease_id, c->lock);
 }
 
 /* Drops waiters of dead nodes and other lives from this place on. */
@@ -264,11 +298,11 @@ static void sweep(struct memory *m, struct lock *lock, int64_t from)
 
     for (int i = 0; i < SWEEP && at < lock->count; i++) {
         struct memory_place place = lock->places[at];
-        if (place.life == m->data.base && node_known(m, place.node)) {
+        if (claimant(m, &place) >= 0) {
             at++;
             continue;
         }
-        m->watch.dropped(m->watch.arg, &place.id, true);
+        m->watch.dropped(m->watch.arg, &place.id);
         leave_queue(lock, &place.id);
     }
 }
@@ -279,18 +313,18 @@ static void wake_next(struct memory *m, struct command *c, struct lock *lock)
 
     if (!first || m->fault == MEMORY_NO_WAKE)
         return;
-    if (first->node == c->node->number) {
+    if (claimant(m, first) == c->node->number) {
         c->ret_woken = first->id;
         return;
     }
-    if (tell(m, first->node, true, &first->id, c->lock))
+    if (tell(m, claimant(m, first), true, &first->id, c->lock))
         return;
     for (size_t i = 1; i < 5 && i < lock->count; i++) {
-        if (lock->places[i].node == c->node->number) {
+        if (lock->places[i].claims[0].node == c->node->number) {
             c->ret_woken = lock->places[i].id;
             return;
         }
-        if (tell(m, lock->places[i].node, true, &lock->places[i].id, c->lock))
+        if (tell(m, lock->places[i].claims[0].node, true, &lock->places[i].id, c->lock))
             return;
     }
 }
@@ -323,13 +357,18 @@ static void write_lease(struct memory *m, struct command *c, struct lock *lock, 
     c->ret_ttl_ms = ttl_ms;
 }
 
-static int64_t left_ticket(const struct memory *m, const struct lock *lock, const struct lease_id *id)
+/* The ticket that its client left and wants back, 0: none. It is given once. */
+static int64_t take_left_ticket(const struct memory *m, struct lock *lock, const struct lease_id *id)
 {
     int64_t ticket = 0;
 
-    for (size_t i = 0; i < LEFT; i++)
-        if (strcmp(lock->left[i].id.text, id->text) == 0 && now_ms(m) <= lock->left[i].when_ms)
+    for (size_t i = 0; i < LEFT; i++) {
+        if (strcmp(lock->left[i].id.text, id->text) != 0)
+            continue;
+        if (now_ms(m) <= lock->left[i].when_ms)
             ticket = lock->left[i].ticket;
+        lock->left[i].when_ms = -1;
+    }
     return ticket;
 }
 
@@ -345,9 +384,30 @@ static void leave_ticket(const struct memory *m, struct lock *lock, const struct
     lock->left[at].when_ms = now_ms(m) + COME_BACK_MS;
 }
 
+/* The place stays with these claims, and without any it is given up. */
+static void keep_claims(struct lock *lock, int at, const struct memory_claim *claims, size_t count)
+{
+    struct memory_place *place = &lock->places[at];
+
+    if (count == 0) {
+        struct lease_id gone = place->id;
+        leave_queue(lock, &gone);
+        return;
+    }
+    place->claim_count = count < MEMORY_CLAIMS ? count : MEMORY_CLAIMS;
+    memmove(place->claims, claims, place->claim_count * sizeof(*claims));
+}
+
+static bool is_claim_of(const struct memory_claim *claim, const struct command *c)
+{
+    return claim->node == c->node->number && claim->confirm == c->asked.confirm;
+}
+
 static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
 {
     struct memory_place place = {.id = c->asked.lease_id, .ticket = c->asked.ticket};
+    struct memory_claim claims[MEMORY_CLAIMS + 1];
+    size_t count = 0;
     int at = place_of(lock, &c->asked.lease_id);
 
     if (!c->asked.queue)
@@ -356,14 +416,17 @@ static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
         if ((int64_t)lock->count >= c->asked.max_waiters)
             return false;
         if (place.ticket == 0 && c->asked.comes_back)
-            place.ticket = left_ticket(m, lock, &place.id);
+            place.ticket = take_left_ticket(m, lock, &place.id);
         if (place.ticket == 0)
             place.ticket = ++m->data.fence;
         take_place(lock, &place);
         at = place_of(lock, &c->asked.lease_id);
     }
-    lock->places[at].node = c->node->number;
-    lock->places[at].life = m->data.base;
+    claims[count++] = (struct memory_claim){c->node->number, m->data.base, c->asked.confirm};
+    for (size_t i = 0; i < lock->places[at].claim_count; i++)
+        if (!is_claim_of(&lock->places[at].claims[i], c))
+            claims[count++] = lock->places[at].claims[i];
+    keep_claims(lock, at, claims, count);
     c->ret_ticket = lock->places[at].ticket;
     lock->queue_when_ms = now_ms(m) + QUEUE_MS;
     return true;
@@ -382,6 +445,7 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
 {
     bool overlooked = m->fault == MEMORY_TWO_HOLDERS && virtual_time_chance(m->time, 300);
     bool mine = is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
+    bool plain = !lock->stored && lock->count == 0 && m->data.ticks == 0; /* the script's short way: it looks for no ticket left behind */
     const struct memory_place *first;
 
     if (c->asked.sweep_from > 0 && m->data.ticks == 0)
@@ -398,22 +462,29 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
     if (!mine) {
         first = m->fault == MEMORY_BARGE || overlooked ? NULL : first_waiter(m, lock);
         if (first && strcmp(first->id.text, c->asked.lease_id.text) != 0) {
-            struct memory_place turn = *first;
+            struct lease_id turn = first->id;
+            int host = claimant(m, first);
             if (!enqueue(m, c, lock))
                 return RAN_FULL;
             c->ret_waiters = (int64_t)lock->count;
-            if (turn.node != c->node->number)
-                (void)tell(m, turn.node, true, &turn.id, c->lock);
+            if (host != c->node->number)
+                (void)tell(m, host, true, &turn, c->lock);
+            else if (m->fault != MEMORY_NO_WAKE)
+                c->ret_woken = turn;
             return RAN_TURN;
         }
+        tell_twins(m, c, lock);
         leave_queue(lock, &c->asked.lease_id);
+        if (c->asked.queue && c->asked.comes_back && !plain)
+            (void)take_left_ticket(m, lock, &c->asked.lease_id);
         write_lease(m, c, lock, ++m->data.fence, now_ms(m), c->asked.ttl_ms);
         return RAN_GRANTED;
     }
+    tell_twins(m, c, lock);
     leave_queue(lock, &lock->id);
     forget(m, c, lock);
     c->ret_ttl_ms = left_ms(m, lock) > c->asked.ttl_ms ? left_ms(m, lock) : c->asked.ttl_ms;
-    run->again = lock->token > m->data.base && lock->node == c->node->number && lock->confirm == c->asked.confirm;
+    run->again = lock->node == c->node->number && lock->confirm == c->asked.confirm;
     write_lease(m, c, lock, lock->token <= m->data.base || m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token, lock->granted_ms,
                 c->ret_ttl_ms);
     if (!run->again && m->fault != MEMORY_REPEAT_UNDONE)
@@ -425,7 +496,8 @@ static enum memory_status run_renew(struct memory *m, struct command *c, struct 
 {
     bool stranger = m->fault == MEMORY_STRANGER && is_lease(lock);
 
-    if (is_lease(lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0)) {
+    if (is_lease(lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0) &&
+        (m->data.ticks == 0 || lock->token >= c->asked.token)) {
         if (m->data.ticks > 0 && c->asked.token == 0)
             return RAN_RECOVERING;
         forget(m, c, lock);
@@ -451,7 +523,7 @@ static enum memory_status run_release(struct memory *m, struct command *c, struc
     if (is_lease(lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0)) {
         c->ret_token = lock->token;
         forget(m, c, lock);
-        bury(m, lock, lock->token);
+        bury(m, lock, lock->token > c->asked.token ? lock->token : c->asked.token);
         if (m->data.ticks == 0)
             wake_next(m, c, lock);
         return RAN_RELEASED;
@@ -493,17 +565,26 @@ static enum memory_status run_cancel(struct memory *m, struct command *c, struct
     bool confirmed =
         (c->asked.confirm > 0 && lock->node == c->node->number && lock->confirm == c->asked.confirm) || m->fault == MEMORY_UNDO_BY_ID;
     int at = place_of(lock, &c->asked.lease_id);
+    struct memory_claim others[MEMORY_CLAIMS];
+    size_t count = 0;
     bool was_first = false;
 
     if (is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0 && confirmed && m->fault != MEMORY_NO_UNDO) {
         bury(m, lock, lock->token);
         c->ret_undone = true;
     }
-    if (c->asked.queue && at >= 0 && lock->places[at].node == c->node->number && m->fault != MEMORY_KEEP_PLACE) {
-        was_first = at == 0;
-        if (c->asked.comes_back)
-            leave_ticket(m, lock, &lock->places[at]);
-        leave_queue(lock, &c->asked.lease_id);
+    if (c->asked.queue && at >= 0 && m->fault != MEMORY_KEEP_PLACE) {
+        struct memory_place *place = &lock->places[at];
+        for (size_t i = 0; i < place->claim_count; i++)
+            if (!is_claim_of(&place->claims[i], c) && !(c->asked.confirm == 0 && place->claims[i].node == c->node->number) &&
+                m->fault != MEMORY_LAST_CLAIM)
+                others[count++] = place->claims[i];
+        if (count < place->claim_count) {
+            was_first = at == 0;
+            if (count == 0 && c->asked.comes_back)
+                leave_ticket(m, lock, place);
+            keep_claims(lock, at, others, count);
+        }
     }
     if (m->data.ticks == 0 && (c->ret_undone || (was_first && !is_lease(lock))))
         wake_next(m, c, lock);
@@ -544,22 +625,50 @@ static bool differs(const struct memory *m, const struct command *c)
            d->fence == 0 || (d->fence < c->fence && m->fault != MEMORY_STALE_FENCE);
 }
 
+static struct memory_run begin_run(const struct memory *m, const struct command *c, const struct lock *lock)
+{
+    return (struct memory_run){.at_us = m->time->now_us,
+                               .node = c->node->number,
+                               .op = c->asked.op,
+                               .lock = c->lock,
+                               .id = c->asked.lease_id,
+                               .confirm = c->asked.confirm,
+                               .holder = lock->id,
+                               .was_held = is_lease(lock),
+                               .window = m->data.ticks > 0,
+                               .ghost = c->ghost};
+}
+
+static void record(struct memory *m, struct command *c, const struct lock *lock, struct memory_run *run)
+{
+    run->number = m->run_count;
+    c->ret_fence = m->data.fence;
+    c->run = run->number;
+    run->status = c->status;
+    run->token = c->status == RAN_BROKEN ? c->holder.token : c->ret_token;
+    run->ttl_ms = c->ret_ttl_ms;
+    run->ticket = c->ret_ticket;
+    run->undone = c->ret_undone;
+    if (m->run_count == m->run_cap) {
+        m->run_cap = m->run_cap ? 2 * m->run_cap : 1024;
+        m->runs = sim_grow(m->runs, (size_t)m->run_cap * sizeof(*run));
+    }
+    m->runs[m->run_count++] = *run;
+    virtual_time_note(
+        m->time, "store: %s of node %d lock %d %.8s #%d -> %s token %lld ticket %lld left %lld%s%s",
+        (const char *[]){"acquire", "renew", "release", "check", "break", "inspect", "list", "put back", "cancel"}[c->asked.op], run->node,
+        run->lock, run->id.text, (int)run->confirm, memory_status_word(run->status), (long long)run->token, (long long)run->ticket,
+        (long long)(is_lease(lock) ? left_ms(m, lock) : -1), run->undone ? " undone" : "", c->ghost ? " (nobody will read this)" : "");
+    m->watch.ran(m->watch.arg, run, c->answer_us);
+}
+
 static void run_call(struct memory *m, struct command *c)
 {
-    struct memory_run run = {.number = m->run_count,
-                             .at_us = m->time->now_us,
-                             .node = c->node->number,
-                             .op = c->asked.op,
-                             .lock = c->lock,
-                             .id = c->asked.lease_id,
-                             .confirm = c->asked.confirm,
-                             .ghost = c->ghost};
     struct lock *lock = &m->data.locks[c->lock];
+    struct memory_run run;
 
     expire(m, lock);
-    run.holder = lock->id;
-    run.was_held = is_lease(lock);
-    run.window = m->data.ticks > 0;
+    run = begin_run(m, c, lock);
     if (differs(m, c)) {
         c->status = RAN_DIFFERS;
     } else {
@@ -594,35 +703,67 @@ static void run_call(struct memory *m, struct command *c)
             break;
         }
     }
-    c->ret_fence = m->data.fence;
-    c->run = run.number;
-    run.status = c->status;
-    run.token = c->status == RAN_BROKEN ? c->holder.token : c->ret_token;
-    run.ttl_ms = c->ret_ttl_ms;
-    run.ticket = c->ret_ticket;
-    run.undone = c->ret_undone;
-    if (m->run_count == m->run_cap) {
-        m->run_cap = m->run_cap ? 2 * m->run_cap : 1024;
-        m->runs = sim_grow(m->runs, (size_t)m->run_cap * sizeof(run));
-    }
-    m->runs[m->run_count++] = run;
-    virtual_time_note(
-        m->time, "store: %s of node %d lock %d %.8s #%d -> %s token %lld ticket %lld left %lld%s%s",
-        (const char *[]){"acquire", "renew", "release", "check", "break", "inspect", "list", "put back", "cancel"}[c->asked.op], run.node,
-        run.lock, run.id.text, (int)run.confirm, memory_status_word(run.status), (long long)run.token, (long long)run.ticket,
-        (long long)(is_lease(lock) ? left_ms(m, lock) : -1), run.undone ? " undone" : "", c->ghost ? " (nobody will read this)" : "");
-    m->watch.ran(m->watch.arg, &run, c->answer_us);
+    record(m, c, lock, &run);
 }
 
+/* Many acquires and releases of the plain kind in one run. */
+static void run_plain(struct memory *m, struct command *c)
+{
+    struct lock seen[MEMORY_LOCKS];
+    bool window = m->data.ticks > 0;
+
+    if (differs(m, c)) {
+        c->status = RAN_DIFFERS;
+        return;
+    }
+    for (int i = 0; i < MEMORY_LOCKS; i++)
+        expire(m, &m->data.locks[i]);
+    memcpy(seen, m->data.locks, sizeof(seen));
+    for (size_t i = 0; i < c->part_count; i++) {
+        struct command *part = &c->parts[i];
+        struct lock *lock = &m->data.locks[part->lock], *then = &seen[part->lock];
+        struct memory_run run = begin_run(m, part, lock);
+        part->ghost = run.ghost = c->ghost;
+        part->answer_us = c->answer_us;
+        if (window || lock->count > 0)
+            continue;
+        if (part->asked.op == STORE_ACQUIRE && !then->stored) {
+            m->data.fence++;
+            if (lock->stored)
+                continue;
+            write_lease(m, part, lock, m->data.fence, now_ms(m), part->asked.ttl_ms);
+            part->status = RAN_GRANTED;
+        } else if (part->asked.op == STORE_RELEASE && is_lease(then) && strcmp(then->id.text, part->asked.lease_id.text) == 0 &&
+                   then->node == c->node->number && lock->stored) {
+            part->ret_token = lock->token;
+            bury(m, lock, lock->token);
+            part->status = RAN_RELEASED;
+        } else {
+            continue;
+        }
+        part->plain = true;
+        record(m, part, lock, &run);
+    }
+    c->ret_fence = m->data.fence;
+}
+
+/* With the window go the tombstones that stood in it. */
 static void tick_window(struct memory *m)
 {
     struct data *d = &m->data;
 
-    if (d->ticks > 0 && now_ms(m) - d->tick_ms >= TICK_MS) {
-        d->ticks--;
-        d->used++;
-        d->tick_ms = now_ms(m);
-    }
+    if (d->ticks == 0 || now_ms(m) - d->tick_ms < TICK_MS)
+        return;
+    d->ticks--;
+    d->used++;
+    d->tick_ms = now_ms(m);
+    if (d->ticks > 0)
+        return;
+    for (int i = 0; i < MEMORY_LOCKS; i++)
+        if (d->locks[i].released)
+            d->locks[i].stored = d->locks[i].released = false;
+    virtual_time_note(m->time, "store: the window closes");
+    m->watch.closed(m->watch.arg);
 }
 
 static void run_attach(struct memory *m, struct command *c)
@@ -700,20 +841,22 @@ static void arrives(void *arg, int64_t tag)
         if (!c->ghost)
             virtual_time_at(m->time, INT64_MAX, answered, c, 0); /* until its connection is seen to be broken */
         else
-            block_free(m, c);
+            command_free(m, c);
         return;
     }
     if (c->mishap != REFUSED && c->mishap != ODD_BEFORE) {
         c->ran = true;
         if (c->kind == CALL)
             run_call(m, c);
+        else if (c->kind == PLAIN)
+            run_plain(m, c);
         else if (c->kind == ATTACH)
             run_attach(m, c);
         else
             run_beat(m, c);
     }
     if (c->ghost)
-        block_free(m, c);
+        command_free(m, c);
     else
         virtual_time_at(m->time, c->answer_us, answered, c, 0);
 }
@@ -771,7 +914,7 @@ static void set_out(struct node *n, struct command *c, int64_t deadline_us)
         virtual_time_at(m->time, deadline_us, cut_now, n, n->connection);
     if (virtual_time_chance(m->time, m->weather.cut))
         virtual_time_at(m->time, virtual_time_between(m->time, c->sent_us, c->answer_us), cut_now, n, n->connection);
-    if (c->kind == CALL && virtual_time_chance(m->time, m->weather.sick))
+    if ((c->kind == CALL || c->kind == PLAIN) && virtual_time_chance(m->time, m->weather.sick))
         c->mishap = (enum mishap)virtual_time_between(m->time, REFUSED, ODD_BEFORE);
     virtual_time_at(m->time, n->last_run_us, arrives, c, 0);
 }
@@ -902,6 +1045,118 @@ static bool repeatable(const struct store_call *call)
     return call->op != STORE_RELEASE && call->op != STORE_BREAK;
 }
 
+/* ---- the node's side: plain calls, many at a time ---- */
+
+static bool is_plain(const struct store_call *call)
+{
+    return (call->op == STORE_ACQUIRE && !call->queue && call->ticket == 0 && !call->contended) ||
+           (call->op == STORE_RELEASE && !call->contended);
+}
+
+static struct store_call *take_batch(struct node *n)
+{
+    struct store_call *calls = n->batch;
+
+    n->batch = NULL;
+    n->batch_last = &n->batch;
+    n->batch_count = 0;
+    n->batches++;
+    return calls;
+}
+
+static void send_batch(struct node *n, struct store_call *calls, size_t count)
+{
+    struct command *c = block_new(n->memory, sizeof(*c));
+    int64_t deadline_us = INT64_MAX;
+
+    c->kind = PLAIN;
+    c->parts = sim_alloc(count * sizeof(*c));
+    for (struct store_call *call = calls; call; call = call->next) {
+        struct command *part = &c->parts[c->part_count++];
+        part->memory = n->memory;
+        part->node = n;
+        part->call = call;
+        part->asked = *call;
+        part->lock = call->name[0] - '0';
+        part->sent_us = n->memory->time->now_us;
+        if (call->deadline_us < deadline_us)
+            deadline_us = call->deadline_us;
+    }
+    virtual_time_note(n->memory->time, "node %d sends %zu plain calls at once", n->number, count);
+    set_out(n, c, deadline_us);
+}
+
+static void flush_batch(struct node *n)
+{
+    size_t count = n->batch_count;
+    struct store_call *calls = take_batch(n);
+
+    if (count == 1)
+        send_call(n, calls);
+    else if (count > 1)
+        send_batch(n, calls, count);
+}
+
+/* The connection or the life of the data ended before they were sent. */
+static void hold_batch(struct node *n)
+{
+    for (struct store_call *call = take_batch(n), *next; call; call = next) {
+        next = call->next;
+        hold(n, call);
+    }
+}
+
+static void turn_ends(void *arg, int64_t batch)
+{
+    struct node *n = arg;
+
+    if (n->dead || n->batches != batch)
+        return;
+    if (n->stalled_until_us > n->memory->time->now_us)
+        virtual_time_at(n->memory->time, n->stalled_until_us + n->stall_order++, turn_ends, n, batch);
+    else
+        flush_batch(n);
+}
+
+static void add_to_batch(struct node *n, struct store_call *call)
+{
+    struct virtual_time *time = n->memory->time;
+    int64_t turn_us = virtual_time_chance(time, 3000) ? virtual_time_spread(time, 1, LONG_TURN_US) : 0;
+
+    call->next = NULL;
+    *n->batch_last = call;
+    n->batch_last = &call->next;
+    if (n->batch_count++ == 0)
+        virtual_time_at(time, time->now_us + turn_us, turn_ends, n, n->batches);
+    if (n->batch_count == BATCH_MAX)
+        flush_batch(n);
+}
+
+/* Takes the calls out of a command and hands each on. */
+static void each_call(struct node *n, struct command *c, void (*fn)(struct node *n, struct store_call *call))
+{
+    struct store_call *call = c->call;
+
+    c->call = NULL;
+    if (call)
+        fn(n, call);
+    for (size_t i = 0; i < c->part_count; i++) {
+        call = c->parts[i].call;
+        c->parts[i].call = NULL;
+        if (call)
+            fn(n, call);
+    }
+}
+
+static void call_lost(struct node *n, struct store_call *call)
+{
+    call->may_have_run = true;
+    if (repeatable(call))
+        rerun(n, call);
+    else
+        fail_later(n, call, "the connection was lost");
+}
+
 /* What the status becomes in the broker's words. */
 static void finish(struct command *c)
 {
@@ -931,24 +1186,54 @@ static void finish(struct command *c)
     call->done(call);
 }
 
-static void call_answered(struct node *n, struct command *c)
+static void call_failed(struct node *n, struct command *c, enum mishap mishap)
 {
     struct store_call *call = c->call;
 
+    call->sent_us = c->sent_us;
+    call->result = call->may_have_run || mishap != REFUSED ? STORE_UNKNOWN : STORE_UNAVAILABLE;
+    call->problem = mishap == REFUSED ? "the store refused" : "the store gave an odd answer";
+    call->reruns = -1;
+    virtual_time_note(n->memory->time, "node %d: %.8s: %s", n->number, call->lease_id.text, call->problem);
+    call->done(call);
+}
+
+static void see_fence(struct node *n, int64_t fence)
+{
+    if (fence > n->fence)
+        n->fence = fence;
+}
+
+static void call_answered(struct node *n, struct command *c)
+{
     if (c->mishap != NONE) {
-        call->sent_us = c->sent_us;
-        call->result = call->may_have_run || c->mishap != REFUSED ? STORE_UNKNOWN : STORE_UNAVAILABLE;
-        call->problem = c->mishap == REFUSED ? "the store refused" : "the store gave an odd answer";
-        call->reruns = -1;
-        virtual_time_note(n->memory->time, "node %d: %.8s: %s", n->number, call->lease_id.text, call->problem);
-        call->done(call);
+        call_failed(n, c, c->mishap);
     } else if (c->status == RAN_DIFFERS) {
-        rerun(n, call);
+        rerun(n, c->call);
         begin_attach(n);
     } else {
-        if (c->ret_fence > n->fence)
-            n->fence = c->ret_fence;
+        see_fence(n, c->ret_fence);
         finish(c);
+    }
+}
+
+static void batch_answered(struct node *n, struct command *c)
+{
+    if (c->mishap == NONE && c->status == RAN_DIFFERS) {
+        each_call(n, c, rerun);
+        begin_attach(n);
+        return;
+    }
+    if (c->mishap == NONE)
+        see_fence(n, c->ret_fence);
+    for (size_t i = 0; i < c->part_count; i++) {
+        struct command *part = &c->parts[i];
+        if (c->mishap != NONE)
+            call_failed(n, part, c->mishap);
+        else if (part->plain)
+            finish(part);
+        else
+            send_call(n, part->call);
     }
 }
 
@@ -1050,14 +1335,13 @@ static void answered(void *arg, int64_t tag)
 
     (void)tag;
     if (c->ghost) {
-        block_free(m, c);
+        command_free(m, c);
         return;
     }
     if (n->dead) { /* kept for the burial */
         link_out(c);
-        if (c->call)
-            keep(n, c->call);
-        block_free(m, c);
+        each_call(n, c, keep);
+        command_free(m, c);
         return;
     }
     if (n->stalled_until_us > m->time->now_us) {
@@ -1066,17 +1350,19 @@ static void answered(void *arg, int64_t tag)
     }
     if (m->time->now_us > c->deadline_us && m->fault != MEMORY_LATE && virtual_time_chance(m->time, 5000)) {
         drop(n); /* the timer was looked at before the socket; makes this command a ghost as well */
-        block_free(m, c);
+        command_free(m, c);
         return;
     }
     link_out(c);
     if (c->kind == CALL)
         call_answered(n, c);
+    else if (c->kind == PLAIN)
+        batch_answered(n, c);
     else if (c->kind == ATTACH)
         attach_answered(n, c);
     else
         beat_answered(n, c);
-    block_free(m, c);
+    command_free(m, c);
 }
 
 /* ---- the node's side: connections ---- */
@@ -1101,6 +1387,7 @@ static void begin_attach(struct node *n)
     if (n->attachment == ATTACHING || !n->connected)
         return;
     detach(n);
+    hold_batch(n);
     n->attachment = ATTACHING;
     n->generation++;
     c = block_new(n->memory, sizeof(*c));
@@ -1124,24 +1411,17 @@ static void drop(struct node *n)
     n->hearing++;
     n->flight = n->flight_last = NULL;
     for (; c; c = next) {
-        struct store_call *call = c->call;
         next = c->next;
         c->next = c->previous = NULL;
         c->ghost = true;
-        c->call = NULL;
         if (!c->ran) {
             lost = lost || virtual_time_chance(m->time, 4000);
             c->never = lost;
         }
-        if (!call)
-            continue;
-        call->may_have_run = true;
-        if (repeatable(call))
-            rerun(n, call);
-        else
-            fail_later(n, call, "the connection was lost");
+        each_call(n, c, call_lost);
     }
     detach(n);
+    hold_batch(n);
     virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 1000, RETRY_US), attempt, n, n->connection);
 }
 
@@ -1151,7 +1431,7 @@ static void attempt_failed(void *arg, int64_t connection)
 
     if (n->dead || n->connected || n->connection != connection)
         return;
-    n->waiting = true;
+    n->failing = true;
     fail_held(n, "the store can't be reached");
     virtual_time_at(n->memory->time, n->memory->time->now_us + RETRY_US, attempt, n, connection);
 }
@@ -1167,12 +1447,12 @@ static void attempt(void *arg, int64_t connection)
         virtual_time_at(m->time, n->stalled_until_us + n->stall_order++, attempt, n, connection);
         return;
     }
-    n->waiting = false;
     if (m->away) {
         virtual_time_at(m->time, m->time->now_us + virtual_time_between(m->time, 0, 1) * CONNECT_US, attempt_failed, n, connection);
         return;
     }
     n->connected = true;
+    n->failing = false;
     n->server_life = m->server_life;
     n->last_run_us = n->last_answer_us = m->time->now_us;
     begin_attach(n);
@@ -1185,12 +1465,15 @@ static void submit(struct store *seam, struct store_call *call)
     call->reruns = 0;
     call->may_have_run = false;
     if (n->buried) {
-        fail_later(n, call, "buried");
-        if (call->op == STORE_CANCEL)
-            call->result = STORE_DONE;
+        bury_call(n, call);
     } else if (n->attachment == READY && n->connected) {
-        send_call(n, call);
-    } else if (n->attachment == DETACHED && n->waiting) {
+        if (is_plain(call)) {
+            add_to_batch(n, call);
+        } else {
+            flush_batch(n);
+            send_call(n, call);
+        }
+    } else if (n->attachment == DETACHED && n->failing) {
         fail_later(n, call, "the store can't be reached");
     } else {
         hold(n, call);
@@ -1224,6 +1507,7 @@ int memory_node_start(struct memory *m, const struct store_events *events, int64
     n->number = m->node_count;
     n->timeout_ms = timeout_ms;
     n->held_last = &n->held;
+    n->batch_last = &n->batch;
     n->failed_last = &n->failed;
     m->nodes[m->node_count++] = n;
     *ret_store = &n->seam;
@@ -1243,6 +1527,13 @@ void memory_node_kill(struct memory *m, int node)
             c->never = true;
 }
 
+static void bury_call(struct node *n, struct store_call *call)
+{
+    fail_later(n, call, "buried");
+    if (call->op == STORE_CANCEL)
+        call->result = STORE_DONE;
+}
+
 /* Hands every call back, so that what hangs on them can be freed. */
 void memory_node_bury(struct memory *m, int node)
 {
@@ -1255,19 +1546,13 @@ void memory_node_bury(struct memory *m, int node)
         next = c->next;
         c->next = c->previous = NULL;
         c->ghost = c->never = true;
-        if (c->call) {
-            fail_later(n, c->call, "buried");
-            if (c->call->op == STORE_CANCEL)
-                c->call->result = STORE_DONE;
-            c->call = NULL;
-        }
+        each_call(n, c, bury_call);
     }
     n->flight = n->flight_last = NULL;
+    hold_batch(n);
     for (struct store_call *call = take_held(n); call;) {
         struct store_call *after = call->next;
-        fail_later(n, call, "buried");
-        if (call->op == STORE_CANCEL)
-            call->result = STORE_DONE;
+        bury_call(n, call);
         call = after;
     }
     for (struct store_call *call = n->failed; call; call = call->next)
@@ -1425,6 +1710,7 @@ const char *memory_fault_word(enum memory_fault fault)
         [MEMORY_NEW_TOKEN] = "new token for a repeat",
         [MEMORY_RUN_TWICE] = "late copies run",
         [MEMORY_LATE] = "late answers",
+        [MEMORY_LAST_CLAIM] = "a cancel takes every claim",
     };
 
     return words[fault];

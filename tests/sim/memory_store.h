@@ -18,6 +18,7 @@
 #define MEMORY_LOCKS   6  /* named "0", "1", ... */
 #define MEMORY_NODES   12 /* one after the other, the dead included */
 #define MEMORY_PLACES  64 /* in one lock's queue */
+#define MEMORY_CLAIMS  4  /* to one place */
 #define MEMORY_NODE_MS 4000
 #define MEMORY_BEAT_MS 500
 
@@ -38,6 +39,8 @@ enum memory_fault {
     MEMORY_NEW_TOKEN,     /* a repeated acquire gets another token */
     MEMORY_RUN_TWICE,     /* attaching does not raise the generation: late copies run */
     MEMORY_LATE,          /* some calls are answered long after their deadline */
+    MEMORY_LAST_CLAIM,    /* cancel takes the place away from those who still claim it */
+    MEMORY_NO_PUT_BACK,   /* leases are not put back, and said to be */
     MEMORY_FAULTS
 };
 
@@ -78,8 +81,8 @@ struct memory_watch {
     void (*ran)(void *arg, const struct memory_run *run, int64_t answer_us); /* right after it; the answer comes at answer_us */
     void (*lost)(void *arg, bool all_kept); /* the data were replaced: kept, by an older copy, by nothing */
     void (*opened)(void *arg);              /* a new life of the data was opened */
-    void (*dropped)(void *arg, const struct lease_id *id,
-                    bool rightly);        /* a script took a first place away; rightly: of a dead node or another life */
+    void (*closed)(void *arg);                              /* its recovery window ended */
+    void (*dropped)(void *arg, const struct lease_id *id); /* a script took a place away that no live node claims */
     void (*trouble)(void *arg, int node); /* the node is, or was until now, without its store; -1: every node */
 };
 
@@ -112,11 +115,16 @@ void memory_lose(struct memory *m, enum memory_loss loss); /* all but FLUSHED: t
 void memory_away(struct memory *m, bool away);             /* no connection can be made; those there are broken */
 
 /* What stands there now. */
+struct memory_claim { /* one request that waits for a place */
+    int node;
+    int64_t life;
+    uint64_t confirm;
+};
 struct memory_place {
     struct lease_id id;
     int64_t ticket;
-    int node;
-    int64_t life;
+    size_t claim_count; /* at least 1 */
+    struct memory_claim claims[MEMORY_CLAIMS]; /* the newest first */
 };
 bool memory_holder(const struct memory *m, int lock, struct lease_id *ret_id, uint64_t *ret_confirm, int64_t *ret_left_us);
 size_t memory_places(const struct memory *m, int lock, const struct memory_place **ret_places);

@@ -116,7 +116,7 @@ def test_waiting_through_a_fault_of_redis(world, fault, window):
         assert [waiter.status for waiter in waiters] == [200] * WAITERS, [waiter.value for waiter in waiters]
         tokens = [waiter.token for waiter in waiters]
         assert len(set(tokens)) == WAITERS and min(tokens) > it.grants[lock]["token"], (lock, tokens)
-        if keeps:
+        if keeps and not (window == "0" and fault is restart_with_data):  # without a window the first node back does not wait for the other
             assert tokens == sorted(tokens), f"{lock}: passed: {tokens}"
     close_all(it.all + brief)
     until(lambda: all(node.api().metrics()["pawl_waiters"] == 0 for node in it.nodes), what="no waiter is left")

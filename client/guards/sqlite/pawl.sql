@@ -30,7 +30,7 @@ CREATE VIEW pawl_fence (resource, token) AS SELECT resource, token FROM pawl_fen
 
 -- Smaller than one before: error PAWL1. Not a token, or not a name: PAWL2.
 --
--- No ON CONFLICT in here: in a trigger, the OR IGNORE or OR REPLACE of the statement outside takes its place, and IGNORE would leave the fence where it was.
+-- No ON CONFLICT in here: SQLite lets the OR IGNORE or OR REPLACE of the statement outside take the place of a conflict clause in a trigger.
 CREATE TRIGGER pawl_fence_claim INSTEAD OF INSERT ON pawl_fence
 BEGIN
     SELECT RAISE(ABORT, 'PAWL2 not a fencing token') WHERE typeof(NEW.token) <> 'integer' OR NEW.token NOT BETWEEN 1 AND 9007199254740991;
