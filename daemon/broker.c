@@ -423,22 +423,24 @@ static void settle_all(struct broker *b)
 
 static void drop_place(struct broker *b, const struct lease_id *id, const char *name, size_t name_len);
 
-/* It may be this waiter's turn. One that is not here has left a place behind: it is nobody's. */
-static void wake(struct broker *b, const struct lease_id *id, const char *name, size_t name_len)
+/* It may be this waiter's turn, since something happened at since_us. One that is not here has left a place behind: it is nobody's. */
+static void wake(struct broker *b, const struct lease_id *id, const char *name, size_t name_len, int64_t since_us)
 {
     struct wait_line *line = wait_queue_line(b->waiters, name, name_len);
     struct waiter *waiter = line ? wait_line_find(line, id, NULL) : NULL;
 
-    if (waiter)
-        try_again(request_of(waiter));
-    else if (id->text[0])
+    if (!waiter) {
         drop_place(b, id, name, name_len);
+        return;
+    }
+    request_of(waiter)->woken_us = since_us;
+    try_again(request_of(waiter));
 }
 
 static void wake_of_answer(struct broker_request *r)
 {
     if (r->call.ret_woken.text[0])
-        wake(r->broker, &r->call.ret_woken, r->name, r->name_len);
+        wake(r->broker, &r->call.ret_woken, r->name, r->name_len, r->call.sent_us);
 }
 
 /* ---- acquire ---- */
@@ -491,6 +493,10 @@ static void granted(struct broker_request *r)
         return;
     }
     metrics_add(b->metrics, fresh ? METRIC_GRANTS : METRIC_REGRANTS, 1);
+    if (r->wait_ms > 0)
+        metrics_observe(b->metrics, HISTOGRAM_WAIT, broker_now_us(b) - r->submitted_us);
+    if (r->woken_us)
+        metrics_observe(b->metrics, HISTOGRAM_HANDOVER, broker_now_us(b) - r->woken_us);
     remember_lease(r);
     if (twin(r))
         try_again(twin(r)); /* will be told the same */
@@ -596,6 +602,10 @@ static void acquire_answered(struct broker_request *r)
     if (call->result == STORE_DONE || call->result == STORE_REPEATED) {
         granted(r);
         return;
+    }
+    if (r->woken_us && !r->poked) {
+        metrics_add(b->metrics, METRIC_WAKE_MISSES, 1);
+        r->woken_us = 0;
     }
     if (call->result == STORE_UNKNOWN) {
         r->unsettled = true;
@@ -1165,7 +1175,7 @@ static void drop_place(struct broker *b, const struct lease_id *id, const char *
 static void on_wake(void *arg, const struct lease_id *id, const char *name, size_t name_len)
 {
     if (name_len <= PAWL_NAME_MAX)
-        wake(arg, id, name, name_len);
+        wake(arg, id, name, name_len, broker_now_us(arg));
 }
 
 static void on_forget(void *arg, const struct lease_id *id, const char *name, size_t name_len)

@@ -1261,24 +1261,33 @@ static void on_down(void *arg, const char *problem, bool was_up)
     }
 }
 
-/* "wake LEASE_ID NAME", "forget LEASE_ID NAME", "beat" */
+/* "WORD LEASE_ID NAME": is this one with that word? */
+static bool message_is(const char *word, const char *text, size_t len, struct lease_id *ret_id, const char **ret_name, size_t *ret_len)
+{
+    size_t head = strlen(word) + 1, name = head + PAWL_LEASE_ID_LEN + 1;
+
+    if (len <= name || memcmp(text, word, head - 1) != 0 || text[head - 1] != ' ' || text[name - 1] != ' ')
+        return false;
+    *ret_name = text + name;
+    *ret_len = len - name;
+    return lease_id_parse(text + head, PAWL_LEASE_ID_LEN, ret_id) == 0;
+}
+
+/* A wake, a forget, or our own beat. */
 static void on_message(struct redis_store *s, const char *text, size_t len)
 {
     struct lease_id id;
-    const char *space = memchr(text, ' ', len);
-    size_t word = space ? (size_t)(space - text) : len;
+    const char *name;
+    size_t name_len;
 
     s->heard_us = clock_now_us(s->clock);
-    if (!space || len < word + 1 + PAWL_LEASE_ID_LEN + 1 + 1 || text[word + 1 + PAWL_LEASE_ID_LEN] != ' ')
-        return;
-    if (lease_id_parse(text + word + 1, PAWL_LEASE_ID_LEN, &id) != 0)
-        return;
-    text += word + 1 + PAWL_LEASE_ID_LEN + 1;
-    len -= word + 1 + PAWL_LEASE_ID_LEN + 1;
-    if (word == 4 && s->events.wake)
-        s->events.wake(s->events.arg, &id, text, len);
-    else if (word == 6 && s->events.forget)
-        s->events.forget(s->events.arg, &id, text, len);
+    if (message_is("wake", text, len, &id, &name, &name_len)) {
+        if (s->events.wake)
+            s->events.wake(s->events.arg, &id, name, name_len);
+    } else if (message_is("forget", text, len, &id, &name, &name_len)) {
+        if (s->events.forget)
+            s->events.forget(s->events.arg, &id, name, name_len);
+    }
 }
 
 static void on_push(void *arg, const redisReply *reply)

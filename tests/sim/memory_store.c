@@ -608,6 +608,8 @@ static enum memory_status run_put_back(struct memory *m, struct command *c, stru
     }
     if (m->data.ticks == 0 || there >= c->asked.token || c->asked.ttl_ms < 1)
         return RAN_LOST;
+    if (m->fault == MEMORY_NO_PUT_BACK)
+        return RAN_PUT_BACK;
     write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms);
     if (c->asked.token > m->data.fence)
         m->data.fence = c->asked.token;
@@ -744,6 +746,7 @@ static void run_plain(struct memory *m, struct command *c)
         part->plain = true;
         record(m, part, lock, &run);
     }
+    c->status = RAN_SHOWN;
     c->ret_fence = m->data.fence;
 }
 
@@ -1711,6 +1714,7 @@ const char *memory_fault_word(enum memory_fault fault)
         [MEMORY_RUN_TWICE] = "late copies run",
         [MEMORY_LATE] = "late answers",
         [MEMORY_LAST_CLAIM] = "a cancel takes every claim",
+        [MEMORY_NO_PUT_BACK] = "nothing is put back",
     };
 
     return words[fault];

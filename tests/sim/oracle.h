@@ -27,6 +27,9 @@ struct story {
     bool told, given_up, broken, distrusted; /* distrusted: data were lost since */
     int64_t claim_us, claim_token, claim_run;
     bool must_go; /* nothing of it may stay in the store; since last_end_us */
+    int voucher;  /* the node that granted, renewed or put back last what was told */
+    int64_t voucher_run;
+    bool owed; /* told and standing when data were lost: has to stand when the window closes */
 
     /* what the store did for it */
     int64_t last_run, ticket, ticket_opened; /* of its place */
@@ -41,6 +44,7 @@ struct ask {
     int64_t submitted_us, end_us;  /* end: of the wait */
     int64_t claim_us, ttl_ms;      /* what the client believed when it asked */
     int64_t ticket, ticket_opened; /* that the store gave to this very ask */
+    int64_t kept_ticket;           /* the same, from before a twin was granted: due again if that grant is undone */
     int64_t placeless_us;          /* since when it has no place; 0: it has one */
     bool submitting;
 };
@@ -49,6 +53,7 @@ struct oracle_node {
     bool alive, draining;
     int64_t calm_us;    /* since when nothing bad happened to it */
     int64_t stalled_us; /* until when it stalled last */
+    int64_t shaken_us;  /* the same as calm_us, but for what an open window does */
     struct broker *broker;
     int64_t ticks, ticks_at_once, tick_us, second;
 };
@@ -64,10 +69,13 @@ struct oracle {
     struct ask *asks;
     struct oracle_node nodes[MEMORY_NODES];
     int node_count;
-    int64_t opened, lost_us, died_us, free_us[MEMORY_LOCKS], greatest[MEMORY_LOCKS];
+    bool deaf;    /* messages may get lost */
+    int64_t opened, lost_us, died_us, greatest[MEMORY_LOCKS];
+    int64_t free_us[MEMORY_LOCKS], held_us[MEMORY_LOCKS]; /* since when; INT64_MAX: it isn't */
+    struct lease_id held_by[MEMORY_LOCKS];
     char failure[400];
     struct {
-        uint64_t runs, grants, told, waited_grants, repeats, undone, undelivered, abandoned, unknown, lost, handovers;
+        uint64_t runs, grants, told, waited_grants, repeats, undone, undelivered, abandoned, unknown, lost, owed;
     } seen;
 };
 
