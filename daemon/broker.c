@@ -313,7 +313,8 @@ static void submit_call(struct broker_request *r)
     store_submit(b->store, &r->call);
 }
 
-static void try_acquire(struct broker_request *r)
+/* Makes the request's call an acquire; the caller sends it. */
+static void prepare_acquire(struct broker_request *r)
 {
     struct broker *b = r->broker;
 
@@ -330,6 +331,13 @@ static void try_acquire(struct broker_request *r)
     r->call.sweep_from = r->sweep ? 1 + (r->call.ret_waiters > SWEEP ? draw(b) % r->call.ret_waiters : 0) : 0;
     r->sweep = false;
     b->tries_open += r->wait_ms > 0;
+    r->call.done = call_done;
+    r->call.arg = r;
+}
+
+static void try_acquire(struct broker_request *r)
+{
+    prepare_acquire(r);
     submit_call(r);
 }
 
@@ -980,12 +988,30 @@ static bool start_wait(struct broker_request *r)
     return true;
 }
 
+/* The first waiter here may be granted in the very step that frees the lock: its acquire rides on the release. */
+static void take_rider(struct broker_request *release)
+{
+    struct broker *b = release->broker;
+    struct wait_line *line = wait_queue_line(b->waiters, release->name, release->name_len);
+    struct broker_request *first = line ? request_of(wait_line_first(line)) : NULL;
+
+    if (!first || first->state != PARKED || !first->queued || b->draining || !b->attached || !b->store->ops->takes_riders)
+        return;
+    list_remove(&b->again, first);
+    prepare_acquire(first);
+    first->woken_us = release->submitted_us;
+    first->call.sweep_from = 0;
+    release->call.rider = &first->call;
+}
+
 void broker_submit(struct broker_request *r)
 {
     struct broker *b = r->broker;
 
     r->submitted_us = broker_now_us(b);
     fill_call(r);
+    if (r->op == STORE_RELEASE)
+        take_rider(r);
     if (r->op != STORE_ACQUIRE) {
         r->state = CALLING;
         submit_call(r);

@@ -179,6 +179,7 @@ end
 local function bury(token)
     if not window then
         redis.call('DEL', KEYS[5])
+        stored = false
         return true
     end
     if not redis.call('SET', KEYS[5], 'released ' .. text(token), 'PX', 3600000, stored and 'XX' or 'NX') then

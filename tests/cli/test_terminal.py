@@ -145,9 +145,9 @@ if sys.argv[1:] != ["restore"]:
 SIZE = """
 import os, signal, sys, time
 def on_winch(*_):
-    print("size", *os.get_terminal_size(0), flush=True)
+    os.write(1, b"size %d %d\\n" % tuple(os.get_terminal_size(0)))
 signal.signal(signal.SIGWINCH, on_winch)
-print("ready", flush=True)
+os.write(1, b"ready\\n")
 time.sleep(600)
 """
 
@@ -338,4 +338,4 @@ def test_modes_and_terminal_come_back_when_cmd_is_killed_c44(terminal, broker, w
     terminal.expect(f"code={LOST}\r\n")
     terminal.expect(" icanon")
     terminal.expect(" echo ")
-    assert terminal.foreground() == os.getpgid(terminal.pid)
+    until(lambda: terminal.foreground() == os.getpgid(terminal.pid), what="the shell has the terminal")

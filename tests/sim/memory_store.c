@@ -426,6 +426,8 @@ static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
     for (size_t i = 0; i < lock->places[at].claim_count; i++)
         if (!is_claim_of(&lock->places[at].claims[i], c))
             claims[count++] = lock->places[at].claims[i];
+    if (count > MEMORY_CLAIMS)
+        m->watch.crowded(m->watch.arg, &c->asked.lease_id);
     keep_claims(lock, at, claims, count);
     c->ret_ticket = lock->places[at].ticket;
     lock->queue_when_ms = now_ms(m) + QUEUE_MS;
@@ -1498,7 +1500,7 @@ static void status(const struct store *seam, struct store_status *ret)
 
 int memory_node_start(struct memory *m, const struct store_events *events, int64_t timeout_ms, struct store **ret_store)
 {
-    static const struct store_ops ops = {submit, status};
+    static const struct store_ops ops = {.submit = submit, .status = status};
     struct node *n;
 
     if (m->node_count == MEMORY_NODES)

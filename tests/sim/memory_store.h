@@ -83,6 +83,7 @@ struct memory_watch {
     void (*opened)(void *arg);              /* a new life of the data was opened */
     void (*closed)(void *arg);                              /* its recovery window ended */
     void (*dropped)(void *arg, const struct lease_id *id); /* a script took a place away that no live node claims */
+    void (*crowded)(void *arg, const struct lease_id *id); /* the oldest claim to its place was forgotten */
     void (*trouble)(void *arg, int node); /* the node is, or was until now, without its store; -1: every node */
 };
 

@@ -92,7 +92,7 @@ static void check_order(struct oracle *o, const struct memory_run *run, const st
         const struct story *story = ask->story;
         if (ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || story == winner || story->lock != run->lock || ask->submitting)
             continue;
-        if (ask->ticket == 0 || ask->ticket_opened != o->opened || ask->ticket >= ticket)
+        if (ask->ticket == 0 || ask->ticket_opened != o->opened || ask->ticket >= ticket || story->crowded)
             continue;
         if (!o->nodes[ask->node].alive || o->nodes[ask->node].draining)
             continue;
@@ -141,9 +141,11 @@ static void saw_place_used(struct oracle *o, const struct memory_run *run, struc
     }
 }
 
-/* P6: one that left before it could be told has not used up the place of those who stay. */
-static void saw_grant_undone(struct oracle *o, struct story *story)
+/* P6: one that left before it could be told has not used up the place of those who stay, if its node knew of the grant. */
+static void saw_grant_undone(struct oracle *o, const struct memory_run *run, struct story *story)
 {
+    if (o->hostile || o->time->now_us < o->nodes[run->node].calm_us + 2 * o->timeout_ms * 1000)
+        return; /* the answer may have been lost */
     for (struct ask *ask = o->asks; ask; ask = ask->next) {
         if (ask->story != story || ask->kept_ticket == 0 || ask->ticket_opened != o->opened)
             continue;
@@ -219,7 +221,7 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
         if (run->undone)
             o->seen.undone++;
         if (run->undone)
-            saw_grant_undone(o, story);
+            saw_grant_undone(o, run, story);
         if (holder && (run->status == RAN_RELEASED || run->undone))
             holder->last_run = run->number;
         break;
@@ -297,9 +299,21 @@ static void trouble(void *arg, int node)
             o->nodes[i].calm_us = o->nodes[i].shaken_us = o->time->now_us;
 }
 
+static void crowded(void *arg, const struct lease_id *id)
+{
+    story_of(arg, id)->crowded = true;
+}
+
 struct memory_watch oracle_watch(struct oracle *o)
 {
-    return (struct memory_watch){.arg = o, .ran = ran, .lost = lost, .opened = opened, .closed = closed, .dropped = dropped, .trouble = trouble};
+    return (struct memory_watch){.arg = o,
+                                 .ran = ran,
+                                 .lost = lost,
+                                 .opened = opened,
+                                 .closed = closed,
+                                 .dropped = dropped,
+                                 .crowded = crowded,
+                                 .trouble = trouble};
 }
 
 /* ---- what clients asked and were told ---- */
@@ -329,6 +343,10 @@ struct ask *oracle_asked(struct oracle *o, struct story *story, int node, struct
     }
     if (r->op == STORE_RELEASE)
         story->given_up = true;
+    if (r->op == STORE_RENEW) {
+        story->renewed = true;
+        story->must_go = false;
+    }
     if (r->op == STORE_RENEW && story->claim_us > o->time->now_us + r->ttl_ms * 1000)
         story->claim_us = o->time->now_us + r->ttl_ms * 1000; /* it may be run and not be told */
     return ask;
@@ -346,7 +364,7 @@ static void end_ask(struct oracle *o, struct ask *ask)
         ask->next->previous = ask->previous;
     story->open--;
     story->last_end_us = o->time->now_us;
-    if (ask->op == STORE_ACQUIRE && !story->told && story->acquires == 1)
+    if (ask->op == STORE_ACQUIRE && !story->told && story->acquires == 1 && !story->renewed)
         story->must_go = true; /* nobody was told that it holds: P7, P8 */
     free(ask);
 }
@@ -495,7 +513,8 @@ static void check_answers(struct oracle *o)
 {
     for (const struct ask *ask = o->asks; ask; ask = ask->next) {
         const struct oracle_node *n = &o->nodes[ask->node];
-        int64_t bound_us = latest(ask->end_us, n->stalled_us) + 2 * o->timeout_ms * 1000 + 300000;
+        /* At most an acquire that is under way, the cancel, and an acquire for one that is to be told the same as its twin. */
+        int64_t bound_us = latest(ask->end_us, n->stalled_us) + 3 * o->timeout_ms * 1000 + 300000;
         if (n->alive && !ask->submitting && o->time->now_us > bound_us)
             oracle_fail(o, "%.8s was never answered at node %d: asked %lld ms ago, its wait was over %lld ms ago", ask->story->id.text,
                         ask->node, (long long)(o->time->now_us - ask->submitted_us) / 1000,
@@ -594,7 +613,7 @@ static void check_placed(struct oracle *o)
         if (placed || ask->placeless_us == 0)
             ask->placeless_us = placed ? 0 : o->time->now_us;
         if (placed || ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || !n->alive || n->draining ||
-            memory_window_open(o->memory))
+            memory_window_open(o->memory) || ask->story->crowded)
             continue;
         if (o->time->now_us > latest(ask->placeless_us, n->calm_us) + o->poll_ms * 1100 + 1000000)
             oracle_fail(o, "P6: %.8s waits at node %d, and for %lld ms it has had no place in the queue of lock %d", ask->story->id.text,

@@ -26,6 +26,7 @@ struct story {
     /* what its client believes */
     bool told, given_up, broken, distrusted; /* distrusted: data were lost since */
     int64_t claim_us, claim_token, claim_run;
+    bool renewed; /* it was asked for: who asks means to hold */
     bool must_go; /* nothing of it may stay in the store; since last_end_us */
     int voucher;  /* the node that granted, renewed or put back last what was told */
     int64_t voucher_run;
@@ -33,6 +34,7 @@ struct story {
 
     /* what the store did for it */
     int64_t last_run, ticket, ticket_opened; /* of its place */
+    bool crowded; /* it had more claims to its place than are kept: the oldest request has to look for itself */
 };
 
 struct ask {
