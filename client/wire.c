@@ -270,7 +270,7 @@ static bool set_manners(CURL *easy, const struct wire *wire)
     SET(CURLOPT_USERAGENT, "libpawl/" PACKAGE_VERSION);
     SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
     SET(CURLOPT_WRITEFUNCTION, receive);
-    SET(CURLOPT_MAXAGE_CONN, 60L); /* pawld closes idle ones after 75 s */
+    SET(CURLOPT_MAXAGE_CONN, 60L);  /* pawld closes idle ones after 75 s */
     SET(CURLOPT_TCP_KEEPALIVE, 1L); /* a peer that vanished during a long wait is noticed within a minute or so */
     SET(CURLOPT_TCP_KEEPIDLE, 15L);
     SET(CURLOPT_TCP_KEEPINTVL, 5L);

@@ -31,8 +31,7 @@ if lease and lease.id == id then
     if woken == '' or woken ~= ARGV[7] or fence >= 9007199254740990 then
         return {'released', fence, lease.token, woken}
     end
-    tell_twins(woken, own)
-    leave_queue(woken)
+    take_turn(woken, own, string.match(ARGV[9], '^%x+ (%d+) '))
     local token = redis.call('INCR', KEYS[2])
     write(woken, token, ARGV[9], ARGV[8])
     return {'released', token, lease.token, '', token}

@@ -124,35 +124,23 @@ static void saw_no_place(struct oracle *o, struct story *story)
     story->ticket = 0;
     for (struct ask *ask = o->asks; ask; ask = ask->next)
         if (ask->story == story)
-            ask->ticket = ask->kept_ticket = 0;
+            ask->ticket = 0;
 }
 
-/* The lease is for all who ask under this id. Those at its own node hear of it before it can be undone; those at others may hear of it too late. */
+/* It has used up its claim to the place; others under the same lease id keep theirs, and with it the place. */
 static void saw_place_used(struct oracle *o, const struct memory_run *run, struct story *story)
 {
-    story->ticket = 0;
+    bool kept = false;
+
     for (struct ask *ask = o->asks; ask; ask = ask->next) {
         if (ask->story != story)
             continue;
-        ask->kept_ticket = 0;
-        if (ask->node == run->node && !is_run_of(ask, run) && ask->ticket_opened == o->opened)
-            ask->kept_ticket = ask->ticket;
-        ask->ticket = 0;
+        if (is_run_of(ask, run))
+            ask->ticket = 0;
+        kept = kept || ask->ticket > 0;
     }
-}
-
-/* P6: one that left before it could be told has not used up the place of those who stay, if its node knew of the grant. */
-static void saw_grant_undone(struct oracle *o, const struct memory_run *run, struct story *story)
-{
-    if (o->hostile || o->time->now_us < o->nodes[run->node].calm_us + 2 * o->timeout_ms * 1000)
-        return; /* the answer may have been lost */
-    for (struct ask *ask = o->asks; ask; ask = ask->next) {
-        if (ask->story != story || ask->kept_ticket == 0 || ask->ticket_opened != o->opened)
-            continue;
-        ask->ticket = ask->kept_ticket;
-        story->ticket = ask->ticket;
-        story->ticket_opened = o->opened;
-    }
+    if (!kept)
+        story->ticket = 0;
 }
 
 static void saw_grant(struct oracle *o, const struct memory_run *run, struct story *story)
@@ -187,7 +175,7 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
         story->last_run = run->number;
         break;
     case RAN_REPEATED:
-        saw_no_place(o, story);
+        saw_place_used(o, run, story);
         if (run->token > o->greatest[run->lock]) /* a lease of an earlier life has got a token of this one */
             o->greatest[run->lock] = run->token;
         story->last_run = run->number;
@@ -220,8 +208,6 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
     case RAN_CANCELLED:
         if (run->undone)
             o->seen.undone++;
-        if (run->undone)
-            saw_grant_undone(o, run, story);
         if (holder && (run->status == RAN_RELEASED || run->undone))
             holder->last_run = run->number;
         break;

@@ -46,7 +46,6 @@ struct ask {
     int64_t submitted_us, end_us;  /* end: of the wait */
     int64_t claim_us, ttl_ms;      /* what the client believed when it asked */
     int64_t ticket, ticket_opened; /* that the store gave to this very ask */
-    int64_t kept_ticket;           /* the same, from before a twin was granted: due again if that grant is undone */
     int64_t placeless_us;          /* since when it has no place; 0: it has one */
     bool submitting;
 };
