@@ -61,7 +61,8 @@ enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING 
 #define LIST_LOOK_MAX  1000
 #define PUTTING_MAX    128    /* leases being put back at one time */
 #define PUT_AGAIN_US   100000 /* after the store failed to */
-#define SWEEP          256    /* places that a look at the queue examines for waiters of dead nodes */
+#define SWEEP          256 /* places that a look at the queue examines for waiters of dead nodes */
+#define SWEEP_RATE     512 /* of such places a second, over all locks */
 
 struct request_list {
     struct broker_request *first, *last;
@@ -84,6 +85,7 @@ struct broker {
     int64_t tries_open, putting;
     int64_t put_again_us; /* INT64_MAX: no need */
     struct log_gate gone_gate;
+    int64_t sweep_left, sweep_us; /* places that may be examined, as of then */
     uint64_t confirms;
     unsigned jitter;
     bool attached, draining;
@@ -1090,6 +1092,19 @@ static void end_waits(struct broker *b, int64_t now)
     }
 }
 
+/* Examining places costs Redis a command each: a steady trickle for all locks together. */
+static bool may_sweep(struct broker *b, const struct broker_request *r, int64_t now)
+{
+    int64_t places = r->call.ret_waiters < SWEEP ? r->call.ret_waiters : SWEEP;
+
+    b->sweep_left = earlier(SWEEP_RATE, b->sweep_left + (now - b->sweep_us) * SWEEP_RATE / 1000000);
+    b->sweep_us = now;
+    if (b->sweep_left < places)
+        return false;
+    b->sweep_left -= places + 1;
+    return true;
+}
+
 static void look_at_lines(struct broker *b, int64_t now)
 {
     struct wait_line *line;
@@ -1101,7 +1116,7 @@ static void look_at_lines(struct broker *b, int64_t now)
         while (waiter && request_of(waiter)->state == ENDING)
             waiter = waiter->later;
         if (b->attached && waiter && request_of(waiter)->state == PARKED) {
-            request_of(waiter)->sweep = true;
+            request_of(waiter)->sweep = may_sweep(b, request_of(waiter), now);
             list_add(&b->again, request_of(waiter));
         }
     }

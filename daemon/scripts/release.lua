@@ -28,7 +28,7 @@ if lease and lease.id == id then
     bury(math.max(lease.token, known))
     forget(lease, own)
     local woken = window and '' or wake_next(own)
-    if woken == '' or woken ~= ARGV[7] or fence >= 9007199254740990 then
+    if woken == '' or woken ~= ARGV[7] or redis.call('ZRANGE', KEYS[6], 0, 0)[1] ~= woken or fence >= 9007199254740990 then
         return {'released', fence, lease.token, woken}
     end
     take_turn(woken, own, string.match(ARGV[9], '^%x+ (%d+) '))

@@ -679,8 +679,9 @@ static void run_rider(struct memory *m, struct command *c, struct lock *lock)
     struct command *part = c->parts;
     struct memory_run run;
 
-    if (c->status != RAN_RELEASED || part->asked.lease_id.text[0] == '\0' || strcmp(c->ret_woken.text, part->asked.lease_id.text) != 0)
-        return;
+    if (c->status != RAN_RELEASED || strcmp(c->ret_woken.text, part->asked.lease_id.text) != 0 ||
+        (place_of(lock, &part->asked.lease_id) != 0 && m->fault != MEMORY_RIDE_PAST))
+        return; /* the one to be woken need not be the head, but only one further back whose node listens */
     run = begin_run(m, part, lock);
     run.ghost = part->ghost = c->ghost;
     part->answer_us = c->answer_us;
@@ -1784,6 +1785,7 @@ const char *memory_fault_word(enum memory_fault fault)
         [MEMORY_RUN_TWICE] = "late copies run",
         [MEMORY_LATE] = "late answers",
         [MEMORY_LAST_CLAIM] = "a cancel takes every claim",
+        [MEMORY_RIDE_PAST] = "a rider passes the head",
         [MEMORY_NO_PUT_BACK] = "nothing is put back",
     };
 

@@ -40,6 +40,7 @@ enum memory_fault {
     MEMORY_RUN_TWICE,     /* attaching does not raise the generation: late copies run */
     MEMORY_LATE,          /* some calls are answered long after their deadline */
     MEMORY_LAST_CLAIM,    /* cancel takes the place away from those who still claim it */
+    MEMORY_RIDE_PAST,     /* a release's rider is granted although it is not the head */
     MEMORY_NO_PUT_BACK,   /* leases are not put back, and said to be */
     MEMORY_FAULTS
 };
