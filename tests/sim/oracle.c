@@ -127,20 +127,26 @@ static void saw_no_place(struct oracle *o, struct story *story)
             ask->ticket = 0;
 }
 
+static const struct memory_place *place_of(const struct oracle *o, const struct story *story)
+{
+    const struct memory_place *places;
+    size_t count = memory_places(o->memory, story->lock, &places);
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(places[i].id.text, story->id.text) == 0)
+            return &places[i];
+    return NULL;
+}
+
 /* It has used up its claim to the place; others under the same lease id keep theirs, and with it the place. */
 static void saw_place_used(struct oracle *o, const struct memory_run *run, struct story *story)
 {
-    bool kept = false;
+    const struct memory_place *place = place_of(o, story);
 
-    for (struct ask *ask = o->asks; ask; ask = ask->next) {
-        if (ask->story != story)
-            continue;
-        if (is_run_of(ask, run))
+    story->ticket = place ? place->ticket : 0;
+    for (struct ask *ask = o->asks; ask; ask = ask->next)
+        if (ask->story == story && is_run_of(ask, run))
             ask->ticket = 0;
-        kept = kept || ask->ticket > 0;
-    }
-    if (!kept)
-        story->ticket = 0;
 }
 
 static void saw_grant(struct oracle *o, const struct memory_run *run, struct story *story)
@@ -591,11 +597,7 @@ static void check_placed(struct oracle *o)
 {
     for (struct ask *ask = o->asks; ask; ask = ask->next) {
         const struct oracle_node *n = &o->nodes[ask->node];
-        const struct memory_place *places;
-        size_t count = memory_places(o->memory, ask->story->lock, &places), i = 0;
-        while (i < count && strcmp(places[i].id.text, ask->story->id.text) != 0)
-            i++;
-        bool placed = i < count || holds(o, ask->story);
+        bool placed = place_of(o, ask->story) || holds(o, ask->story);
         if (placed || ask->placeless_us == 0)
             ask->placeless_us = placed ? 0 : o->time->now_us;
         if (placed || ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || !n->alive || n->draining ||
