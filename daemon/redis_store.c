@@ -46,7 +46,7 @@
 #define HELD_MAX       65536
 #define RERUNS_MAX     16
 #define SPARE_RUNS_MAX 256
-#define RIDER_ARGS         3
+#define RIDER_ARGS     3
 #define TAIL_MAX       (96 + PAWL_OWNER_MAX)
 #define BATCH_MAX      64 /* plain calls in one run of a script */
 #define KEY_HEAD_MAX   96
@@ -91,7 +91,7 @@ struct redis_store {
 
     struct store_call *held, **held_last;
     size_t held_count;
-    size_t calls_open; /* submitted and not done */
+    size_t calls_open;                        /* submitted and not done */
     struct store_call *failed, **failed_last; /* to be answered at the end of the turn */
     struct store_call *batch, **batch_last;   /* plain calls of this turn, not sent yet */
     size_t batch_count;
