@@ -111,6 +111,7 @@ class Group:
         for server in self.servers[1:]:
             server.command("REPLICAOF", self.servers[0].host, self.servers[0].port)
         self.wait_synced()
+        self.wait_confirming(self.servers[0])
         return self.start_sentinels() if sentinels else self
 
     def start_sentinels(self):
@@ -149,6 +150,15 @@ class Group:
             return told["role"] == "master" or (told["master_link_status"] == "up" and told["master_sync_in_progress"] == "0")
 
         until(lambda: all(synced(server) for server in self.servers if server.running()), what="replicas are in sync")
+
+    def wait_confirming(self, master):
+        """The replicas confirm what the master writes. A replica that has just got its copy does not yet, for up to a second."""
+
+        def confirmed():
+            master.command("PUBLISH", "a write", "")
+            return master.command("WAIT", len(self.servers) - 1, 100) == len(self.servers) - 1
+
+        until(confirmed, what="replicas confirm", every_s=0.05)
 
     def wait_known(self):
         """The sentinels know of everything and would agree to a failover."""
