@@ -68,7 +68,8 @@ static const char *read_bracketed(const char *text, struct address *ret)
         return "what stands in brackets is no IPv6 address";
     problem = read_port(end + 1, &port);
     if (!problem)
-        snprintf(ret->base, sizeof(ret->base), "http://[%.*s%s%.*s]:%u", (int)len, text + 1, zone ? "%25" : "", (int)zone_len, zone ? zone : "", port);
+        snprintf(ret->base, sizeof(ret->base), "http://[%.*s%s%.*s]:%u", (int)len, text + 1, zone ? "%25" : "", (int)zone_len,
+                 zone ? zone : "", port);
     return problem;
 }
 

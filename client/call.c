@@ -22,11 +22,11 @@
 #include "proto/lock_name.h"
 #include "proto/text.h"
 
-#define TARGET_MAX       768
-#define ANSWER_MAX       (64 * 1024)
-#define LIST_ANSWER_MAX  (16 * 1024 * 1024)
-#define BACK_OFF_FIRST   50
-#define BACK_OFF_CAP     2000
+#define TARGET_MAX      768
+#define ANSWER_MAX      (64 * 1024)
+#define LIST_ANSWER_MAX (16 * 1024 * 1024)
+#define BACK_OFF_FIRST  50
+#define BACK_OFF_CAP    2000
 
 /* ---- problems ---- */
 

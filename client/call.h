@@ -20,26 +20,26 @@ struct pawl {
 };
 
 struct call {
-    const char *name; /* of the lock; checked by the caller. NULL: the list */
-    const char *verb; /* "acquire", ...; NULL: a GET */
+    const char *name;            /* of the lock; checked by the caller. NULL: the list */
+    const char *verb;            /* "acquire", ...; NULL: a GET */
     const char *prefix, *cursor; /* of the list; NULL: none */
 
     /* parameters of a POST; 0 or NULL: not sent */
     int64_t ttl_ms, wait_ms, token;
     const char *lease_id, *owner, *reason;
 
-    bool once;            /* never sent twice */
-    int64_t timeout_ms;   /* 0: the client's */
-    int64_t budget_ms;    /* -1: the client's */
-    int64_t give_up_us;   /* the call ends then at the latest; 0: never */
+    bool once;          /* never sent twice */
+    int64_t timeout_ms; /* 0: the client's */
+    int64_t budget_ms;  /* -1: the client's */
+    int64_t give_up_us; /* the call ends then at the latest; 0: never */
     int cancel_fd, stop_fd;
-    reply_each_fn *each;  /* of the list */
+    reply_each_fn *each; /* of the list */
     void *each_arg;
 
     /* after it */
-    int64_t ret_sent_us;  /* the try that was answered, or the last one, was begun then */
+    int64_t ret_sent_us; /* the try that was answered, or the last one, was begun then */
     unsigned ret_tries;
-    bool ret_uncertain;   /* a try without a good answer may have been carried out */
+    bool ret_uncertain; /* a try without a good answer may have been carried out */
 };
 
 /* A call with the client's own time-out, budget and cancel descriptor. */

@@ -43,7 +43,8 @@ static const struct option_row options[] = {
     {'l', false, "lease-id", "UUID", "the lease (PAWL_LEASE_ID)", TEXT, AT(lease_id)},
     {'T', false, "token", "N", "the fencing token (PAWL_TOKEN)", TOKEN, AT(token)},
     {'r', true, "reason", "TEXT", "why; pawld logs it", TEXT, AT(reason)},
-    {'g', false, "grace", "DURATION", "between TERM and KILL when CMD is stopped (a sixth of the ttl, at most 10s)", DURATION, AT(grace_ms)},
+    {'g', false, "grace", "DURATION", "between TERM and KILL when CMD is stopped (a sixth of the ttl, at most 10s)", DURATION,
+     AT(grace_ms)},
     {'k', true, "kill-after", "DURATION", "KILL so long after a signal to end was passed on (never)", DURATION, AT(kill_after_ms)},
     {'E', false, "export-lease-id", NULL, "give CMD the lease id too, in PAWL_LEASE_ID", FLAG, AT(export_lease_id)},
     {'N', false, "no-terminal", NULL, "don't give CMD the terminal", FLAG, AT(no_terminal)},
@@ -90,8 +91,8 @@ static void print_option(FILE *to, const struct option_row *row)
 {
     char left[64];
 
-    snprintf(left, sizeof(left), "%c%c%s--%s%s%s", row->brief ? '-' : ' ', row->brief ? row->letter : ' ', row->brief ? ", " : "  ", row->name,
-             row->what ? " " : "", row->what ? row->what : "");
+    snprintf(left, sizeof(left), "%c%c%s--%s%s%s", row->brief ? '-' : ' ', row->brief ? row->letter : ' ', row->brief ? ", " : "  ",
+             row->name, row->what ? " " : "", row->what ? row->what : "");
     fprintf(to, "  %-28s%s\n", left, row->help);
 }
 

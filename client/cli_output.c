@@ -109,8 +109,9 @@ int cli_complain(const struct cli *cli, const char *name, const struct pawl_prob
     if (cli->json)
         json_problem(name, problem);
     else if (problem->code == PAWL_ERR_HELD && problem->holder_token > 0)
-        cli_say("%s: held by %s for %s (token %" PRId64 ", %" PRId64 " waiting)", name, problem->holder_owner[0] ? problem->holder_owner : "somebody",
-                cli_time(problem->holder_held_ms, held, sizeof(held)), problem->holder_token, problem->waiters);
+        cli_say("%s: held by %s for %s (token %" PRId64 ", %" PRId64 " waiting)", name,
+                problem->holder_owner[0] ? problem->holder_owner : "somebody", cli_time(problem->holder_held_ms, held, sizeof(held)),
+                problem->holder_token, problem->waiters);
     else
         cli_say("%s%s%s (%s)", name ? name : "", name ? ": " : "", problem->message, pawl_code_name(problem->code));
     return cli_exit_of(problem->code);

@@ -39,13 +39,13 @@
 #include "client/cli_tree.h"
 #include "client/moment.h"
 
-#define TTL_DEFAULT_MS   30000
-#define TTL_LEAST_MS     1000 /* below, renewals have no room */
-#define MARGIN_MOST_MS   2000
-#define GRACE_MOST_MS    10000
-#define RELEASE_MOST_MS  5000 /* what giving the lease back may take */
-#define RELEASE_LOST_MS  500
-#define KILL_AGAIN_MS    20
+#define TTL_DEFAULT_MS  30000
+#define TTL_LEAST_MS    1000 /* below, renewals have no room */
+#define MARGIN_MOST_MS  2000
+#define GRACE_MOST_MS   10000
+#define RELEASE_MOST_MS 5000 /* what giving the lease back may take */
+#define RELEASE_LOST_MS 500
+#define KILL_AGAIN_MS   20
 
 enum stage { STAGE_RUNNING, STAGE_TERMINATED, STAGE_KILLED };
 
@@ -69,8 +69,8 @@ struct run {
     int64_t deadline_us; /* the last that was known */
     int64_t kill_at_us;  /* MOMENT_MAX: not set */
     bool lost;
-    atomic_bool told_lost;   /* by the keep-alive's thread */
-    char why[320];           /* written before told_lost, read after it */
+    atomic_bool told_lost; /* by the keep-alive's thread */
+    char why[320];         /* written before told_lost, read after it */
 };
 
 /* ---- signals ---- */
@@ -242,7 +242,7 @@ static void leader_stopped(struct run *run, int number)
     }
     cli_terminal_take(&run->terminal, run->tree.leader, false);
     if (!stop_self() && wants_terminal)
-        return; /* it would stop again at once: let it wait for its CONT */
+        return;         /* it would stop again at once: let it wait for its CONT */
     look_at_lease(run); /* before CMD may do anything */
     if (run->stage == STAGE_RUNNING)
         go_on(run);
@@ -290,7 +290,8 @@ static void handle_signals(struct run *run)
 
 static void wait_for_something(struct run *run)
 {
-    struct pollfd polled[3] = {{.fd = run->signals, .events = POLLIN}, {.fd = run->timer, .events = POLLIN}, {.fd = run->wake, .events = POLLIN}};
+    struct pollfd polled[3] = {
+        {.fd = run->signals, .events = POLLIN}, {.fd = run->timer, .events = POLLIN}, {.fd = run->wake, .events = POLLIN}};
     int64_t due_us = run->lost ? MOMENT_MAX : before_end(run, run->margin_ms + run->grace_ms);
     uint64_t count;
 

@@ -7,9 +7,9 @@
 #include <termios.h>
 
 struct cli_terminal {
-    int fd;      /* -1: there is none, or it is not to be touched */
-    bool eager;  /* CMD gets it whenever pawl has it */
-    bool given;  /* CMD had it last */
+    int fd;     /* -1: there is none, or it is not to be touched */
+    bool eager; /* CMD gets it whenever pawl has it */
+    bool given; /* CMD had it last */
     bool have_modes;
     struct termios modes; /* as they were */
 };

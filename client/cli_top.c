@@ -85,7 +85,7 @@ static void add_line(struct text *picture, const char *line, int columns)
         line += step;
         len -= step;
     }
-    text_str(picture, "\033[K\r\n");
+    text_str(picture, "\033[K\n");
 }
 
 static void add_lock(struct text *picture, const struct pawl_lock *lock, int columns)
@@ -111,8 +111,8 @@ static void draw(struct top *top, const char *problem)
         waiters += top->locks[i].waiters;
     text_init(&picture, NULL, 0, PICTURE_MAX);
     text_str(&picture, "\033[H");
-    snprintf(line, sizeof(line), "pawl top  %s  %zu held, %" PRId64 " waiting%s%s%s  (q ends)", top->cli->server, top->count, waiters,
-             top->recovering ? ", leases are being put back" : "", problem ? "  -- " : "", problem ? problem : "");
+    snprintf(line, sizeof(line), "pawl top  %zu held, %" PRId64 " waiting%s%s%s  at %s, q ends", top->count, waiters,
+             top->recovering ? ", leases are being put back" : "", problem ? "  -- " : "", problem ? problem : "", top->cli->server);
     add_line(&picture, line, window.ws_col);
     add_line(&picture, "", 0);
     snprintf(line, sizeof(line), "%-32s %8s %8s %7s %16s  %s", "NAME", "HELD", "LEFT", "WAITERS", "TOKEN", "OWNER");

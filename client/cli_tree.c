@@ -64,7 +64,6 @@ static int each_number(const char *path, void (*take)(struct pids *pids, pid_t p
 static pid_t parent_of(pid_t pid)
 {
     char path[64], text[512], *after;
-    int parent = 0;
     FILE *file;
     size_t len;
 
@@ -75,8 +74,8 @@ static pid_t parent_of(pid_t pid)
     len = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[len] = '\0';
-    after = strrchr(text, ')'); /* the program's name before it may hold anything */
-    return after && sscanf(after, ") %*c %d", &parent) == 1 ? parent : 0;
+    after = strrchr(text, ')');                                                 /* the program's name before it may hold anything */
+    return after && strlen(after) > 4 ? (pid_t)strtol(after + 4, NULL, 10) : 0; /* ") S 123": the state's letter stands between */
 }
 
 static void take_if_child(struct pids *pids, pid_t parent, pid_t pid)
@@ -95,16 +94,21 @@ static bool have_children_file(void)
 
 static void take_children_of_thread(struct pids *pids, pid_t process, pid_t thread)
 {
-    char path[80];
+    char path[80], *word = NULL;
+    size_t cap = 0;
     FILE *file;
-    int pid;
 
     snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)process, (int)thread);
     file = fopen(path, "re");
     if (!file)
         return;
-    while (fscanf(file, "%d", &pid) == 1)
-        add_pid(pids, pid);
+    while (getdelim(&word, &cap, ' ', file) > 0) { /* "12 345 " */
+        long pid = strtol(word, NULL, 10);
+
+        if (pid > 0)
+            add_pid(pids, (pid_t)pid);
+    }
+    free(word);
     fclose(file);
 }
 

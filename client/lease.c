@@ -230,7 +230,8 @@ int pawl_acquire(struct pawl *client, const char *name, const struct pawl_acquir
     return code;
 }
 
-int pawl_lease_adopt(struct pawl *client, const char *name, const char *lease_id, struct pawl_lease **ret_lease, struct pawl_problem *ret_problem)
+int pawl_lease_adopt(struct pawl *client, const char *name, const char *lease_id, struct pawl_lease **ret_lease,
+                     struct pawl_problem *ret_problem)
 {
     struct pawl_lease *lease;
     struct lease_id id;

@@ -19,8 +19,8 @@ struct pawl_lease {
     pthread_mutex_t lock; /* of what follows */
     int64_t token;
     int64_t ttl_ms;
-    int64_t deadline_us;  /* 0: not known, or over */
-    int64_t told_us;      /* when the request was sent that the deadline comes from */
+    int64_t deadline_us; /* 0: not known, or over */
+    int64_t told_us;     /* when the request was sent that the deadline comes from */
 };
 
 /* One renewal with the time-out, budget and limits in *call, which lease_renewal() began. 0, or a code with *problem. The lease knows its

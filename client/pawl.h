@@ -56,16 +56,16 @@ extern "C" {
 #define PAWL_LEASE_ID_SIZE 37  /* of a lease id in its text form */
 
 enum pawl_code {
-    PAWL_ERR_ARGUMENT = -1,     /* refused here or by pawld: something that was asked for cannot be */
-    PAWL_ERR_MEMORY = -2,       /* no memory, thread or descriptor for it */
-    PAWL_ERR_HELD = -3,         /* acquire: somebody else holds the lock, also after the wait; problem says who */
-    PAWL_ERR_LOST = -4,         /* this lease or token does not hold the lock, for good */
-    PAWL_ERR_NOT_HELD = -5,     /* break: nobody holds the lock */
-    PAWL_ERR_BUSY = -6,         /* too many wait for this lock, or at this node */
-    PAWL_ERR_UNAVAILABLE = -7,  /* no good answer until the retry budget was spent: the outcome is not known */
-    PAWL_ERR_FORBIDDEN = -8,    /* pawld refuses this caller */
-    PAWL_ERR_PROTOCOL = -9,     /* what answered does not speak as pawld does */
-    PAWL_ERR_CANCELLED = -10    /* the cancel descriptor became readable: the outcome is not known */
+    PAWL_ERR_ARGUMENT = -1,    /* refused here or by pawld: something that was asked for cannot be */
+    PAWL_ERR_MEMORY = -2,      /* no memory, thread or descriptor for it */
+    PAWL_ERR_HELD = -3,        /* acquire: somebody else holds the lock, also after the wait; problem says who */
+    PAWL_ERR_LOST = -4,        /* this lease or token does not hold the lock, for good */
+    PAWL_ERR_NOT_HELD = -5,    /* break: nobody holds the lock */
+    PAWL_ERR_BUSY = -6,        /* too many wait for this lock, or at this node */
+    PAWL_ERR_UNAVAILABLE = -7, /* no good answer until the retry budget was spent: the outcome is not known */
+    PAWL_ERR_FORBIDDEN = -8,   /* pawld refuses this caller */
+    PAWL_ERR_PROTOCOL = -9,    /* what answered does not speak as pawld does */
+    PAWL_ERR_CANCELLED = -10   /* the cancel descriptor became readable: the outcome is not known */
 };
 
 /* A short name such as "held", for logs; "ok" for 0. Static. */
@@ -73,10 +73,10 @@ const char *pawl_code_name(int code);
 
 /* Why a call failed. */
 struct pawl_problem {
-    int code;                          /* what the call returned */
-    int http_status;                   /* 0: no answer */
-    char error[40];                    /* pawld's own word for it, such as "store_unavailable"; "" without one */
-    char message[320];                 /* for a person, one line, without control characters */
+    int code;          /* what the call returned */
+    int http_status;   /* 0: no answer */
+    char error[40];    /* pawld's own word for it, such as "store_unavailable"; "" without one */
+    char message[320]; /* for a person, one line, without control characters */
     /* PAWL_ERR_HELD: who holds it. holder_token 0: nobody at the moment, but an earlier waiter is about to. */
     char holder_owner[PAWL_OWNER_SIZE];
     int64_t holder_token, holder_ttl_ms, holder_held_ms, waiters;
@@ -126,7 +126,8 @@ int pawl_acquire(struct pawl *client, const char *name, const struct pawl_acquir
                  struct pawl_problem *ret_problem);
 
 /* A lease that was acquired elsewhere, by its name and id. Asks nothing: token and deadline are 0 until a renew. ARGUMENT, MEMORY. */
-int pawl_lease_adopt(struct pawl *client, const char *name, const char *lease_id, struct pawl_lease **ret_lease, struct pawl_problem *ret_problem);
+int pawl_lease_adopt(struct pawl *client, const char *name, const char *lease_id, struct pawl_lease **ret_lease,
+                     struct pawl_problem *ret_problem);
 
 /* A new time to live from now on, at most; it may be shorter than what is left. 0: that of the acquire. ARGUMENT, MEMORY, LOST, UNAVAILABLE
  * (the lease may stand: pawl_lease_left_ms() tells until when), FORBIDDEN, PROTOCOL, CANCELLED. */
@@ -141,15 +142,15 @@ int pawl_release(struct pawl_lease *lease, struct pawl_problem *ret_problem);
 void pawl_lease_free(struct pawl_lease *lease);
 
 const char *pawl_lease_name(const struct pawl_lease *lease);
-const char *pawl_lease_id(const struct pawl_lease *lease);    /* a secret: who knows it can renew and release */
-int64_t pawl_lease_token(const struct pawl_lease *lease);     /* the fencing token, 1 to 2^53-1; 0: not known (adopted) */
-int64_t pawl_lease_ttl_ms(const struct pawl_lease *lease);    /* as asked for last */
+const char *pawl_lease_id(const struct pawl_lease *lease); /* a secret: who knows it can renew and release */
+int64_t pawl_lease_token(const struct pawl_lease *lease);  /* the fencing token, 1 to 2^53-1; 0: not known (adopted) */
+int64_t pawl_lease_ttl_ms(const struct pawl_lease *lease); /* as asked for last */
 
 /* When the lease ends at the latest in pawld's view is never before this: it counts from before the request was sent. 0: not known, lost or
  * released. */
 int64_t pawl_lease_deadline_us(const struct pawl_lease *lease);
-int64_t pawl_lease_left_ms(const struct pawl_lease *lease);   /* until then; 0 when it is over */
-int64_t pawl_now_us(void);                                    /* CLOCK_BOOTTIME */
+int64_t pawl_lease_left_ms(const struct pawl_lease *lease); /* until then; 0 when it is over */
+int64_t pawl_now_us(void);                                  /* CLOCK_BOOTTIME */
 
 /* ---- the keep-alive ---- */
 
@@ -184,10 +185,10 @@ void pawl_keep_alive_stop(struct pawl_lease *lease);
 /* A lock as pawld shows it. */
 struct pawl_lock {
     char name[PAWL_NAME_SIZE];
-    int held;                    /* 0: the rest is 0 and "", but for waiters and recovering */
+    int held; /* 0: the rest is 0 and "", but for waiters and recovering */
     char owner[PAWL_OWNER_SIZE];
     int64_t token, ttl_ms, held_ms, waiters;
-    int recovering;              /* pawld is putting leases back after a loss: what looks free may not be */
+    int recovering; /* pawld is putting leases back after a loss: what looks free may not be */
 };
 
 /* Is `token` that of the lease that holds the lock? *ret_ttl_ms (may be NULL): what is left of it. LOST when it isn't. No fence: the

@@ -270,7 +270,7 @@ static bool set_manners(CURL *easy, const struct wire *wire)
     SET(CURLOPT_USERAGENT, "libpawl/" PACKAGE_VERSION);
     SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
     SET(CURLOPT_WRITEFUNCTION, receive);
-    SET(CURLOPT_MAXAGE_CONN, 60L); /* pawld closes idle ones after 75 s */
+    SET(CURLOPT_MAXAGE_CONN, 60L);  /* pawld closes idle ones after 75 s */
     SET(CURLOPT_TCP_KEEPALIVE, 1L); /* a peer that vanished during a long wait is noticed within a minute or so */
     SET(CURLOPT_TCP_KEEPIDLE, 15L);
     SET(CURLOPT_TCP_KEEPINTVL, 5L);
@@ -327,6 +327,7 @@ static bool transfer_done(CURLM *multi, CURLcode *ret_result)
 /* Runs the transfer to its end, the deadline, or a cancel. WIRE_ANSWERED: *ret_result says how it ended. */
 static enum wire_outcome drive(struct line *line, const struct wire_call *call, CURLcode *ret_result)
 {
+    struct pollfd cancelled[2] = {{.fd = call->cancel_fd, .events = POLLIN}, {.fd = call->stop_fd, .events = POLLIN}};
     struct curl_waitfd also[3] = {{.fd = line->timer, .events = CURL_WAIT_POLLIN}};
     unsigned count = 1;
     int running;
@@ -335,6 +336,8 @@ static enum wire_outcome drive(struct line *line, const struct wire_call *call, 
         also[count++] = (struct curl_waitfd){.fd = call->cancel_fd, .events = CURL_WAIT_POLLIN};
     if (call->stop_fd >= 0)
         also[count++] = (struct curl_waitfd){.fd = call->stop_fd, .events = CURL_WAIT_POLLIN};
+    if (poll(cancelled, 2, 0) > 0)
+        return WIRE_CANCELLED; /* before anything was sent */
     moment_set(line->timer, call->deadline_us);
     for (;;) {
         if (curl_multi_perform(line->multi, &running) != CURLM_OK)

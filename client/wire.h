@@ -15,14 +15,14 @@
 struct wire;
 
 struct wire_call {
-    const char *target;    /* of the request, percent-encoded, from "/" on */
-    const char *body;      /* JSON of a POST; NULL: a GET */
+    const char *target; /* of the request, percent-encoded, from "/" on */
+    const char *body;   /* JSON of a POST; NULL: a GET */
     size_t body_len;
-    size_t answer_max;     /* bytes of body that an answer may have */
-    int64_t connect_ms;    /* until there is a connection */
-    int64_t deadline_us;   /* of the whole call */
+    size_t answer_max;      /* bytes of body that an answer may have */
+    int64_t connect_ms;     /* until there is a connection */
+    int64_t deadline_us;    /* of the whole call */
     int cancel_fd, stop_fd; /* the call ends as soon as one is readable; -1: none */
-    bool once;             /* over a connection of its own, so that nothing below can send it twice */
+    bool once;              /* over a connection of its own, so that nothing below can send it twice */
 };
 
 enum wire_outcome {

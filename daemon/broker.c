@@ -62,6 +62,7 @@ enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING 
 #define PUTTING_MAX    128    /* leases being put back at one time */
 #define PUT_AGAIN_US   100000 /* after the store failed to */
 #define SWEEP          256    /* places that a look at the queue examines for waiters of dead nodes */
+#define SWEEP_RATE     512    /* of such places a second, over all locks */
 
 struct request_list {
     struct broker_request *first, *last;
@@ -84,6 +85,7 @@ struct broker {
     int64_t tries_open, putting;
     int64_t put_again_us; /* INT64_MAX: no need */
     struct log_gate gone_gate;
+    int64_t sweep_left, sweep_us; /* places that may be examined, as of then */
     uint64_t confirms;
     unsigned jitter;
     bool attached, draining;
@@ -313,7 +315,8 @@ static void submit_call(struct broker_request *r)
     store_submit(b->store, &r->call);
 }
 
-static void try_acquire(struct broker_request *r)
+/* Makes the request's call an acquire; the caller sends it. */
+static void prepare_acquire(struct broker_request *r)
 {
     struct broker *b = r->broker;
 
@@ -330,6 +333,13 @@ static void try_acquire(struct broker_request *r)
     r->call.sweep_from = r->sweep ? 1 + (r->call.ret_waiters > SWEEP ? draw(b) % r->call.ret_waiters : 0) : 0;
     r->sweep = false;
     b->tries_open += r->wait_ms > 0;
+    r->call.done = call_done;
+    r->call.arg = r;
+}
+
+static void try_acquire(struct broker_request *r)
+{
+    prepare_acquire(r);
     submit_call(r);
 }
 
@@ -423,22 +433,24 @@ static void settle_all(struct broker *b)
 
 static void drop_place(struct broker *b, const struct lease_id *id, const char *name, size_t name_len);
 
-/* It may be this waiter's turn. One that is not here has left a place behind: it is nobody's. */
-static void wake(struct broker *b, const struct lease_id *id, const char *name, size_t name_len)
+/* It may be this waiter's turn, since something happened at since_us. One that is not here has left a place behind: it is nobody's. */
+static void wake(struct broker *b, const struct lease_id *id, const char *name, size_t name_len, int64_t since_us)
 {
     struct wait_line *line = wait_queue_line(b->waiters, name, name_len);
     struct waiter *waiter = line ? wait_line_find(line, id, NULL) : NULL;
 
-    if (waiter)
-        try_again(request_of(waiter));
-    else if (id->text[0])
+    if (!waiter) {
         drop_place(b, id, name, name_len);
+        return;
+    }
+    request_of(waiter)->woken_us = since_us;
+    try_again(request_of(waiter));
 }
 
 static void wake_of_answer(struct broker_request *r)
 {
     if (r->call.ret_woken.text[0])
-        wake(r->broker, &r->call.ret_woken, r->name, r->name_len);
+        wake(r->broker, &r->call.ret_woken, r->name, r->name_len, r->call.sent_us);
 }
 
 /* ---- acquire ---- */
@@ -491,6 +503,10 @@ static void granted(struct broker_request *r)
         return;
     }
     metrics_add(b->metrics, fresh ? METRIC_GRANTS : METRIC_REGRANTS, 1);
+    if (r->wait_ms > 0)
+        metrics_observe(b->metrics, HISTOGRAM_WAIT, broker_now_us(b) - r->submitted_us);
+    if (r->woken_us)
+        metrics_observe(b->metrics, HISTOGRAM_HANDOVER, broker_now_us(b) - r->woken_us);
     remember_lease(r);
     if (twin(r))
         try_again(twin(r)); /* will be told the same */
@@ -616,6 +632,10 @@ static void acquire_answered(struct broker_request *r)
     if (call->result == STORE_NOT_REPLICATED) {
         not_replicated(r);
         return;
+    }
+    if (r->woken_us && !r->poked) {
+        metrics_add(b->metrics, METRIC_WAKE_MISSES, 1);
+        r->woken_us = 0;
     }
     if (call->result == STORE_UNKNOWN) {
         r->unsettled = true;
@@ -996,12 +1016,30 @@ static bool start_wait(struct broker_request *r)
     return true;
 }
 
+/* The first waiter here may be granted in the very step that frees the lock: its acquire rides on the release. */
+static void take_rider(struct broker_request *release)
+{
+    struct broker *b = release->broker;
+    struct wait_line *line = wait_queue_line(b->waiters, release->name, release->name_len);
+    struct broker_request *first = line ? request_of(wait_line_first(line)) : NULL;
+
+    if (!first || first->state != PARKED || !first->queued || b->draining || !b->attached || !b->store->ops->takes_riders)
+        return;
+    list_remove(&b->again, first);
+    prepare_acquire(first);
+    first->woken_us = release->submitted_us;
+    first->call.sweep_from = 0;
+    release->call.rider = &first->call;
+}
+
 void broker_submit(struct broker_request *r)
 {
     struct broker *b = r->broker;
 
     r->submitted_us = broker_now_us(b);
     fill_call(r);
+    if (r->op == STORE_RELEASE)
+        take_rider(r);
     if (r->op != STORE_ACQUIRE) {
         r->state = CALLING;
         submit_call(r);
@@ -1080,6 +1118,19 @@ static void end_waits(struct broker *b, int64_t now)
     }
 }
 
+/* Examining places costs Redis a command each: a steady trickle for all locks together. */
+static bool may_sweep(struct broker *b, const struct broker_request *r, int64_t now)
+{
+    int64_t places = r->call.ret_waiters < SWEEP ? r->call.ret_waiters : SWEEP;
+
+    b->sweep_left = earlier(SWEEP_RATE, b->sweep_left + (now - b->sweep_us) * SWEEP_RATE / 1000000);
+    b->sweep_us = now;
+    if (b->sweep_left < places)
+        return false;
+    b->sweep_left -= places + 1;
+    return true;
+}
+
 static void look_at_lines(struct broker *b, int64_t now)
 {
     struct wait_line *line;
@@ -1091,7 +1142,7 @@ static void look_at_lines(struct broker *b, int64_t now)
         while (waiter && request_of(waiter)->state == ENDING)
             waiter = waiter->later;
         if (b->attached && waiter && request_of(waiter)->state == PARKED) {
-            request_of(waiter)->sweep = true;
+            request_of(waiter)->sweep = may_sweep(b, request_of(waiter), now);
             list_add(&b->again, request_of(waiter));
         }
     }
@@ -1191,7 +1242,7 @@ static void drop_place(struct broker *b, const struct lease_id *id, const char *
 static void on_wake(void *arg, const struct lease_id *id, const char *name, size_t name_len)
 {
     if (name_len <= PAWL_NAME_MAX)
-        wake(arg, id, name, name_len);
+        wake(arg, id, name, name_len, broker_now_us(arg));
 }
 
 static void on_forget(void *arg, const struct lease_id *id, const char *name, size_t name_len)

@@ -26,6 +26,7 @@
     X(ATTACHES,             counter,  "pawl_store_attaches_total",           "Attaches to the store.") \
     X(OPENINGS,             counter,  "pawl_store_openings_total",           "Attaches that opened a new life of the data.") \
     X(CONNECTS,             counter,  "pawl_store_connects_total",           "Connection attempts to the store.") \
+    X(WAKE_MISSES,          counter,  "pawl_wakeups_for_nothing_total",      "Waiters woken by a release or a message that did not get the lock.") \
     X(PUT_BACK,             counter,  "pawl_leases_put_back_total",          "Leases put back, or found still there, after the data began a new life.") \
     X(GONE,                 counter,  "pawl_leases_gone_total",              "Leases of this node that could not be put back after the data began a new life.") \
     X(LEASES,               gauge,    "pawl_leases",                         "Live leases that this node granted or last renewed.") \
@@ -44,7 +45,9 @@
 /*      id           name                             help                                          (buckets: powers of two, 16 us to 16 s) */
 #define PAWL_HISTOGRAMS(X) \
     X(STORE_RTT,     "pawl_store_roundtrip_seconds",  "From sending a store call to its answer.") \
-    X(HOLD,          "pawl_hold_seconds",             "From grant to release.")
+    X(HOLD,          "pawl_hold_seconds",             "From grant to release.") \
+    X(WAIT,          "pawl_wait_seconds",             "From asking to grant, of acquires that wait.") \
+    X(HANDOVER,      "pawl_handover_seconds",         "From the release, or the message of it, to the next waiter's grant.")
 /* clang-format on */
 
 enum metric {

@@ -48,6 +48,7 @@
 #define HELD_MAX       65536
 #define RERUNS_MAX     16
 #define SPARE_RUNS_MAX 256
+#define RIDER_ARGS     3
 #define TAIL_MAX       (96 + PAWL_OWNER_MAX)
 #define BATCH_MAX      64 /* plain calls in one run of a script */
 #define KEY_HEAD_MAX   96
@@ -177,10 +178,30 @@ static void set_alarm(struct redis_store *s, int64_t at_us)
     }
 }
 
+static void conclude(struct redis_store *s, struct store_call *call);
+
 static void done(struct redis_store *s, struct store_call *call)
 {
+    struct store_call *rider = call->rider;
+
     s->calls_open--;
+    if (rider) { /* a release that did its work has answered it; else it shares the release's fate */
+        rider->sent_us = call->sent_us;
+        rider->deadline_us = call->deadline_us;
+        rider->reruns = 0;
+        rider->may_have_run = false;
+        if (call->result != STORE_DONE) {
+            rider->result = call->result == STORE_UNKNOWN || call->result == STORE_UNAVAILABLE ? call->result : STORE_TURN;
+            rider->problem = call->problem;
+            rider->ret_ticket = rider->ticket;
+            rider->ret_woken.text[0] = '\0';
+        }
+    }
     call->done(call);
+    if (rider) { /* from here on a call like any other */
+        s->calls_open++;
+        conclude(s, rider);
+    }
 }
 
 /* Answers without anything having been done, at the end of the turn. */
@@ -343,14 +364,21 @@ static void read_woken(struct store_call *call, const redisReply *reply, size_t 
     }
 }
 
+static void granted_as_asked(struct store_call *call, int64_t token)
+{
+    call->result = STORE_DONE;
+    call->problem = "";
+    call->ret_token = token;
+    call->ret_ttl_ms = call->ttl_ms;
+    call->holder.owner_len = call->owner_len;
+    memcpy(call->holder.owner, call->owner, call->owner_len);
+}
+
 /* A short answer means: as asked. */
 static void read_lease(struct store_call *call, const redisReply *reply)
 {
     if (reply->elements == 2) {
-        call->ret_token = number_at(reply, 1);
-        call->ret_ttl_ms = call->ttl_ms;
-        call->holder.owner_len = call->owner_len;
-        memcpy(call->holder.owner, call->owner, call->owner_len);
+        granted_as_asked(call, number_at(reply, 1));
         return;
     }
     call->ret_token = number_at(reply, 2);
@@ -393,6 +421,13 @@ static enum store_result read_release(struct store_call *call, const redisReply 
         return STORE_UNKNOWN;
     call->ret_token = number_at(reply, 2);
     read_woken(call, reply, 3);
+    if (call->rider) {
+        call->rider->result = STORE_TURN;
+        call->rider->ret_ticket = call->rider->ticket;
+        call->rider->ret_woken.text[0] = '\0';
+        if (number_at(reply, 4) > 0)
+            granted_as_asked(call->rider, number_at(reply, 4));
+    }
     return STORE_DONE;
 }
 
@@ -522,9 +557,16 @@ static void args_renew(struct redis_store *s, struct store_call *call)
 
 static void args_release(struct redis_store *s, struct store_call *call)
 {
+    char tail[TAIL_MAX];
+
     add_str(s, call->lease_id.text);
     add_str(s, s->node);
     add_int(s, call->token);
+    if (call->rider) {
+        add_str(s, call->rider->lease_id.text);
+        add_int(s, call->rider->ttl_ms);
+        redis_link_arg(s->link, tail, make_tail(s, call->rider, tail, sizeof(tail)));
+    }
 }
 
 static void args_check(struct redis_store *s, struct store_call *call)
@@ -800,7 +842,7 @@ static void send_call(struct redis_store *s, struct store_call *call, bool whole
     run->count = 0;
     run->whole_script = whole_script;
     run->command.done = call_answered;
-    begin_script(s, row->script, whole_script, row->on_lock ? 6 : 4, 3 + row->args);
+    begin_script(s, row->script, whole_script, row->on_lock ? 6 : 4, 3 + row->args + (call->rider ? RIDER_ARGS : 0));
     if (row->on_lock) {
         add_lock_key(s, s->head_lock, call);
         add_lock_key(s, s->head_queue, call);
@@ -820,17 +862,11 @@ static bool is_plain(const struct store_call *call)
 
 static void finish_plain(struct redis_store *s, struct store_call *call, int64_t token)
 {
-    call->problem = "";
-    call->ret_token = token;
-    call->result = STORE_DONE;
-    if (call->op == STORE_RELEASE) {
+    granted_as_asked(call, token);
+    if (call->op == STORE_RELEASE)
         call->ret_woken.text[0] = '\0';
-    } else {
-        call->ret_ttl_ms = call->ttl_ms;
-        call->holder.owner_len = call->owner_len;
-        memcpy(call->holder.owner, call->owner, call->owner_len);
+    else
         see_fence(s, token);
-    }
     conclude(s, call);
 }
 
@@ -1365,24 +1401,33 @@ static void on_down(void *arg, const char *problem, bool was_up)
     }
 }
 
-/* "wake LEASE_ID NAME", "forget LEASE_ID NAME", "beat" */
+/* "WORD LEASE_ID NAME": is this one with that word? */
+static bool message_is(const char *word, const char *text, size_t len, struct lease_id *ret_id, const char **ret_name, size_t *ret_len)
+{
+    size_t head = strlen(word) + 1, name = head + PAWL_LEASE_ID_LEN + 1;
+
+    if (len <= name || memcmp(text, word, head - 1) != 0 || text[head - 1] != ' ' || text[name - 1] != ' ')
+        return false;
+    *ret_name = text + name;
+    *ret_len = len - name;
+    return lease_id_parse(text + head, PAWL_LEASE_ID_LEN, ret_id) == 0;
+}
+
+/* A wake, a forget, or our own beat. */
 static void on_message(struct redis_store *s, const char *text, size_t len)
 {
     struct lease_id id;
-    const char *space = memchr(text, ' ', len);
-    size_t word = space ? (size_t)(space - text) : len;
+    const char *name;
+    size_t name_len;
 
     s->heard_us = clock_now_us(s->clock);
-    if (!space || len < word + 1 + PAWL_LEASE_ID_LEN + 1 + 1 || text[word + 1 + PAWL_LEASE_ID_LEN] != ' ')
-        return;
-    if (lease_id_parse(text + word + 1, PAWL_LEASE_ID_LEN, &id) != 0)
-        return;
-    text += word + 1 + PAWL_LEASE_ID_LEN + 1;
-    len -= word + 1 + PAWL_LEASE_ID_LEN + 1;
-    if (word == 4 && s->events.wake)
-        s->events.wake(s->events.arg, &id, text, len);
-    else if (word == 6 && s->events.forget)
-        s->events.forget(s->events.arg, &id, text, len);
+    if (message_is("wake", text, len, &id, &name, &name_len)) {
+        if (s->events.wake)
+            s->events.wake(s->events.arg, &id, name, name_len);
+    } else if (message_is("forget", text, len, &id, &name, &name_len)) {
+        if (s->events.forget)
+            s->events.forget(s->events.arg, &id, name, name_len);
+    }
 }
 
 static void on_push(void *arg, const redisReply *reply)
@@ -1444,7 +1489,7 @@ static void status(const struct store *seam, struct store_status *ret)
     ret->errors = s->errors;
 }
 
-static const struct store_ops redis_store_ops = {submit, status};
+static const struct store_ops redis_store_ops = {.takes_riders = true, .submit = submit, .status = status};
 
 /* A prefix may hold characters that mean something in a glob. */
 static void make_pattern(struct redis_store *s)

@@ -82,6 +82,10 @@ struct store_call {
     char cursor[PAWL_CURSOR_MAX + 1];                                        /* list: in and out; "0" starts and ends */
     void (*on_lock)(struct store_call *call, const struct store_lock *lock); /* list: once a lock, before done */
 
+    /* Release: the acquire of this node's first waiter for the same lock, filled as for submit. If that waiter is the queue's head, it is granted
+     * in the same step; else it is answered STORE_TURN. Answered by its own `done`, right after the release's. NULL: none. */
+    struct store_call *rider;
+
     void (*done)(struct store_call *call);
     void *arg;
 
@@ -136,6 +140,7 @@ struct store {
     const struct store_ops *ops;
 };
 struct store_ops {
+    bool takes_riders;
     void (*submit)(struct store *s, struct store_call *call);
     void (*status)(const struct store *s, struct store_status *ret_status);
 };

@@ -104,8 +104,7 @@ if not lease then
         return {'turn', fence, ticket, redis.call('ZCARD', KEYS[6]), host == own and first or ''}
     end
     if first then
-        tell_twins(id, own)
-        leave_queue(id)
+        take_turn(id, own, confirm)
     end
     if wait == '2' then
         redis.call('DEL', left_key(id))
@@ -119,8 +118,7 @@ end
 
 -- This id's own lease: an earlier call was granted it, and may have been told. So this call must not undo it, and says so by confirm number 0;
 -- unless it was an earlier run of this very call. A lease from before this life of the data may be stale: it gets a token of this life.
-tell_twins(id, own)
-leave_queue(id)
+take_turn(id, own, confirm)
 local mine = lease.node == own and lease.confirm == confirm
 local left, token = math.max(ttl, redis.call('PTTL', KEYS[5])), lease.token
 if token <= tonumber(life) then

@@ -106,13 +106,19 @@ local function claimant_of(id, alive)
     return nil
 end
 
--- Other nodes' requests under this lease id are to look: it holds the lock now.
-local function tell_twins(id, own)
+-- This request's turn has come: its claim goes. Other requests under this lease id are told to look, and keep the place until they have: should this
+-- one's grant be undone, it is theirs.
+local function take_turn(id, own, confirm)
+    local others = {}
     for _, claim in ipairs(claims_of(id)) do
+        if claim.node ~= own or claim.number ~= confirm then
+            others[#others + 1] = claim
+        end
         if claim.node ~= own then
             tell(claim.node, 'wake ' .. id .. ' ' .. name)
         end
     end
+    keep_claims(id, others)
 end
 
 local function left_key(id)
@@ -179,6 +185,7 @@ end
 local function bury(token)
     if not window then
         redis.call('DEL', KEYS[5])
+        stored = false
         return true
     end
     if not redis.call('SET', KEYS[5], 'released ' .. text(token), 'PX', 3600000, stored and 'XX' or 'NX') then

@@ -2,8 +2,13 @@
 --
 -- KEYS  as common, 1 to 6
 -- ARGV  4 lease id  5 node  6 the token this node's own table has for the lease (0: not in it)
--- Answer  {'released', fence, token, woken} (fence and token may come as text)  {'lost', fence}  {'recovering', fence}  {'foreign', fence}
+--       7 to 9, or absent: lease id, ttl ms and "node confirm granted_ms owner" of this node's first waiter
+-- Answer  {'released', fence, token, woken, granted} (fence and token may come as text; granted: the token of that waiter's lease, if it was
+--         the head of the queue and so was granted in this run)  {'lost', fence}  {'recovering', fence}  {'foreign', fence}
 -- woken is the lease id of the next waiter when it waits at this very node (absent or '' otherwise): the node wakes it without a message.
+
+--
+-- Invariant: the waiter is granted as its own acquire would be in the next moment: it is the head, and the lock was freed in this run.
 
 -- include common.lua
 
@@ -22,7 +27,14 @@ local id, own, known = ARGV[4], ARGV[5], tonumber(ARGV[6])
 if lease and lease.id == id then
     bury(math.max(lease.token, known))
     forget(lease, own)
-    return {'released', fence, lease.token, window and '' or wake_next(own)}
+    local woken = window and '' or wake_next(own)
+    if woken == '' or woken ~= ARGV[7] or redis.call('ZRANGE', KEYS[6], 0, 0)[1] ~= woken or fence >= 9007199254740990 then
+        return {'released', fence, lease.token, woken}
+    end
+    take_turn(woken, own, string.match(ARGV[9], '^%x+ (%d+) '))
+    local token = redis.call('INCR', KEYS[2])
+    write(woken, token, ARGV[9], ARGV[8])
+    return {'released', token, lease.token, '', token}
 end
 if not window then
     return {'lost', fence}

@@ -145,9 +145,9 @@ if sys.argv[1:] != ["restore"]:
 SIZE = """
 import os, signal, sys, time
 def on_winch(*_):
-    print("size", *os.get_terminal_size(0), flush=True)
+    os.write(1, b"size %d %d\\n" % tuple(os.get_terminal_size(0)))
 signal.signal(signal.SIGWINCH, on_winch)
-print("ready", flush=True)
+os.write(1, b"ready\\n")
 time.sleep(600)
 """
 
@@ -241,10 +241,17 @@ def stopped_job(terminal, broker, name, ttl):
     assert [state(pid) for pid in descendants(terminal.pid)] == ["T", "T"]
 
 
-def test_ctrl_z_and_fg_within_the_ttl_c44(terminal, broker, name):
-    stopped_job(terminal, broker, name, "30s")
+def foreground(terminal):
+    """fg, and the job has the terminal; what is typed before that may be lost between the shell's modes and the job's."""
     terminal.line("fg")
     terminal.expect(r"run --ttl")
+    until(lambda: terminal.foreground() == os.getpgid(descendants(terminal.pid)[1]), what="CMD has the terminal")
+    until(lambda: termios.tcgetattr(terminal.fd)[3] & termios.ICANON, what="the terminal is in the job's mode")
+
+
+def test_ctrl_z_and_fg_within_the_ttl_c44(terminal, broker, name):
+    stopped_job(terminal, broker, name, "30s")
+    foreground(terminal)
     terminal.line("after")
     terminal.expect("after\r\nafter\r\n")
     terminal.type("\x04")
@@ -256,8 +263,7 @@ def test_ctrl_z_and_fg_within_the_ttl_c44(terminal, broker, name):
 def test_ctrl_z_and_fg_twice_c44(terminal, broker, name):
     stopped_job(terminal, broker, name, "30s")
     for text in ("one", "two"):
-        terminal.line("fg")
-        terminal.expect(r"run --ttl")
+        foreground(terminal)
         terminal.line(text)
         terminal.expect(f"{text}\r\n{text}\r\n")
         terminal.type("\x1a")
@@ -280,9 +286,9 @@ def test_bg_then_fg_c44(terminal, broker, name):
     """In the background CMD runs until it wants to read; fg gives it the terminal."""
     stopped_job(terminal, broker, name, "30s")
     terminal.line("bg")
+    terminal.expect(PROMPT)
     until(lambda: [state(pid) for pid in descendants(terminal.pid)] == ["T", "T"], what="stopped for want of the terminal")
-    terminal.line("fg")
-    terminal.expect(r"run --ttl")
+    foreground(terminal)
     terminal.line("after")
     terminal.expect("after\r\nafter\r\n")
 
@@ -295,6 +301,8 @@ def test_started_in_the_background_then_fg_c44(terminal, name):
     terminal.expect("the shell has it\r\n")
     terminal.line("fg")
     terminal.expect(r"run ")
+    until(lambda: terminal.foreground() not in (os.getpgid(terminal.pid), None) and termios.tcgetattr(terminal.fd)[3] & termios.ICANON,
+          what="the job has the terminal")
     terminal.line("a word")
     terminal.expect("got a word\r\n")
     terminal.type("\x03")
@@ -338,4 +346,4 @@ def test_modes_and_terminal_come_back_when_cmd_is_killed_c44(terminal, broker, w
     terminal.expect(f"code={LOST}\r\n")
     terminal.expect(" icanon")
     terminal.expect(" echo ")
-    assert terminal.foreground() == os.getpgid(terminal.pid)
+    until(lambda: terminal.foreground() == os.getpgid(terminal.pid), what="the shell has the terminal")

@@ -1,10 +1,12 @@
-"""Real databases for the guards' tests, each private to the test run: a folder of its own, a unix socket, no port, no configuration of the machine.
+"""Real databases for the guards' tests, each private to the test run: a folder of its own, a unix socket, no port, no configuration of
+the machine.
 
     PostgresServer().start()      initdb and postgres, from Debian's postgresql
     MariadbServer().start()       mariadb-install-db and mariadbd, from Debian's mariadb-server-core
 
-PostgreSQL refuses to be started by root, so where the tests run as root the servers run as nobody. A Session is the database's own command line with its
-input and output on pipes: what a test gives it is what a person would type, and a statement that has to wait for a lock can be left waiting.
+PostgreSQL refuses to be started by root, so where the tests run as root the servers run as nobody. A Session is the database's own
+command line with its input and output on pipes: what a test gives it is what a person would type, and a statement that has to wait for a
+lock can be left waiting.
 """
 
 import glob
@@ -140,7 +142,8 @@ class Database(Process):
             shutil.chown(self.socket_folder, "nobody", "nogroup")
 
     def _prepare(self, argv):
-        done = subprocess.run(_as_nobody() + argv, cwd=self.data, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        done = subprocess.run(_as_nobody() + argv, cwd=self.data, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             timeout=120, check=False)
         assert done.returncode == 0, f"{argv[0]} failed:\n{done.stdout.decode('utf-8', 'replace')[-3000:]}"
 
@@ -151,12 +154,14 @@ class Database(Process):
         return self
 
     def _answers(self):
-        done = subprocess.run(self.client_argv(), input=b"SELECT 1;\n", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
+        done = subprocess.run(self.client_argv(), input=b"SELECT 1;\n", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30,
+            check=False)
         return done.returncode == 0 and done.stdout.strip() == b"1"
 
     def script(self, sql):
         """Runs a script that must succeed, as a person would: the client's exit status says so."""
-        done = subprocess.run(self.client_argv(stop=True), input=sql.encode("utf-8"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+        done = subprocess.run(self.client_argv(stop=True), input=sql.encode("utf-8"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=60, check=False)
         assert done.returncode == 0, done.stdout.decode("utf-8", "replace")
 
     def session(self, level=None):
@@ -206,9 +211,11 @@ class PostgresServer(Database):
 
     def start(self):
         if not os.listdir(self.data):
-            self._prepare([f"{self.programs}/initdb", "--no-sync", "--auth=trust", "--username=pawltest", "--encoding=UTF8", "--locale=C", "-D", self.data])
+            self._prepare([f"{self.programs}/initdb", "--no-sync", "--auth=trust", "--username=pawltest", "--encoding=UTF8",
+                "--locale=C", "-D", self.data])
         settings = {
-            "listen_addresses": "", "unix_socket_directories": self.socket_folder, "fsync": "off", "synchronous_commit": "off", "autovacuum": "off",
+            "listen_addresses": "", "unix_socket_directories": self.socket_folder, "fsync": "off", "synchronous_commit": "off",
+                "autovacuum": "off",
             "deadlock_timeout": "200ms", "shared_buffers": "16MB", "max_connections": "30", "log_min_messages": "panic",
         }
         argv = [f"{self.programs}/postgres", "-D", self.data]
@@ -217,7 +224,8 @@ class PostgresServer(Database):
         return self._serve(argv)
 
     def client_argv(self, stop=False):
-        return ["psql", "-X", "-q", "-A", "-t", "-h", self.socket_folder, "-U", "pawltest", "-d", "postgres", "-v", f"ON_ERROR_STOP={int(stop)}",
+        return ["psql", "-X", "-q", "-A", "-t", "-h", self.socket_folder, "-U", "pawltest", "-d", "postgres", "-v",
+            f"ON_ERROR_STOP={int(stop)}",
             "-v", "VERBOSITY=verbose"]
 
     def _session(self):
@@ -259,14 +267,18 @@ class MariadbServer(Database):
 
     def start(self):
         if not os.listdir(self.data):
-            self._prepare(["mariadb-install-db", "--no-defaults", f"--datadir={self.data}", "--auth-root-authentication-method=normal", "--skip-test-db",
+            self._prepare(["mariadb-install-db", "--no-defaults", f"--datadir={self.data}", "--auth-root-authentication-method=normal",
+                "--skip-test-db",
                 "--innodb-log-file-size=8M"])
-        return self._serve([self.program(), "--no-defaults", f"--datadir={self.data}", f"--socket={self.socket_folder}/db", "--skip-networking",
-            f"--pid-file={self.data}/pid", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=2",
+        return self._serve([self.program(), "--no-defaults", f"--datadir={self.data}", f"--socket={self.socket_folder}/db",
+            "--skip-networking",
+            f"--pid-file={self.data}/pid", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=16M",
+                "--innodb-flush-log-at-trx-commit=2",
             "--innodb-lock-wait-timeout=20", "--skip-log-bin", "--skip-name-resolve"])
 
     def client_argv(self, stop=False):
-        argv = ["mariadb", "--no-defaults", f"--socket={self.socket_folder}/db", "--user=root", "--batch", "--skip-column-names", "--unbuffered",
+        argv = ["mariadb", "--no-defaults", f"--socket={self.socket_folder}/db", "--user=root", "--batch", "--skip-column-names",
+            "--unbuffered",
             "--skip-reconnect", "--default-character-set=utf8mb4"]
         return argv if stop else argv + ["--force"]
 
@@ -291,3 +303,8 @@ class MariadbServer(Database):
 
     def crash(self):
         self.kill9()
+
+
+def readme_blocks(folder, language):
+    """The fenced blocks of a guard's README."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", guard_file(folder, "README.md"), re.M | re.S)

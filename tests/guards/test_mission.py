@@ -1,7 +1,7 @@
 """What pawl is for, from end to end: a real pawld, a real database, a real SIGSTOP.
 
-Worker 1 takes the lock and is stopped past its time to live. Worker 2 waits for the lock, gets it and writes. Worker 1 goes on, believes that it holds the
-lock, and writes: the database refuses it. Done with each guard in each of its forms, and shown by the demo.
+Worker 1 takes the lock and is stopped past its time to live. Worker 2 waits for the lock, gets it and writes. Worker 1 goes on, believes
+that it holds the lock, and writes: the database refuses it. Done with each guard in each of its forms, and shown by the demo.
 """
 
 import json
@@ -21,7 +21,8 @@ TTL_MS = 700
 class Worker:
     def __init__(self, **job):
         argv = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py"), json.dumps(job)]
-        self.child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self.child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def heard(self):
         line = self.child.stdout.readline()
@@ -101,7 +102,8 @@ FORMS = {
         "trigger": "SET @pawl_token = @TOKEN@; UPDATE accounts SET balance = @BALANCE@, writer = '@WHO@';\n",
     },
     "sqlite": {
-        "fence": "BEGIN IMMEDIATE; INSERT INTO pawl_fence VALUES ('accounts', @TOKEN@); UPDATE accounts SET balance = @BALANCE@, writer = '@WHO@'; COMMIT;\n",
+        "fence": "BEGIN IMMEDIATE; INSERT INTO pawl_fence VALUES ('accounts', @TOKEN@); "
+                 "UPDATE accounts SET balance = @BALANCE@, writer = '@WHO@'; COMMIT;\n",
     },
 }
 
@@ -137,7 +139,8 @@ def test_a_late_write_is_refused_by_the_database(pawld, workers, database, name,
     assert late["client"] != 0 and "PAWL1 stale fencing token" in late["said"], late
     if kind != "sqlite":
         assert f"stale fencing token {token}: accounts has taken" in late["said"]
-    done = subprocess.run(client, input="SELECT balance, writer FROM accounts;\n", text=True, stdout=subprocess.PIPE, timeout=60, check=True)
+    done = subprocess.run(client, input="SELECT balance, writer FROM accounts;\n", text=True, stdout=subprocess.PIPE, timeout=60,
+        check=True)
     assert done.stdout.split() in (["150", "two"], ["150|two"])
 
 

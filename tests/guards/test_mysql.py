@@ -4,14 +4,15 @@ import re
 
 import pytest
 
-from databases import MariadbServer, guard_file
+from databases import MariadbServer, guard_file, readme_blocks
 from sql_suite import *  # noqa: F401,F403
 from sql_suite import Dialect, blocked, fence_of
 
 pytestmark = pytest.mark.skipif(MariadbServer.missing() is not None, reason=str(MariadbServer.missing()))
 
 TABLES = """
-CREATE TABLE journal (number BIGINT AUTO_INCREMENT PRIMARY KEY, resource VARCHAR(255) NOT NULL, token BIGINT NOT NULL, KEY (resource)) ENGINE = InnoDB;
+CREATE TABLE journal (number BIGINT AUTO_INCREMENT PRIMARY KEY, resource VARCHAR(255) NOT NULL, token BIGINT NOT NULL, KEY (resource))
+    ENGINE = InnoDB;
 CREATE TABLE plain (resource VARCHAR(255) PRIMARY KEY, value INT NOT NULL, writer BIGINT) ENGINE = InnoDB;
 CREATE TABLE register (resource VARCHAR(255) PRIMARY KEY, value INT NOT NULL, writer BIGINT) ENGINE = InnoDB;
 CREATE TABLE shares (id INT PRIMARY KEY, value INT NOT NULL) ENGINE = InnoDB;
@@ -39,6 +40,7 @@ def example(row_form=False):
 
 class Mysql(Dialect):
     name = "mysql"
+    forbidden = "42000"
     table_resource = "register"
     setup = guard_file("mysql", "pawl.sql")
     refusals = ("PAWL2", "22001", "22003", "22007")  # too long, out of range
@@ -119,10 +121,13 @@ def test_the_reads_after_a_claim_see_what_the_predecessor_wrote(server, admin, o
 def test_a_client_that_ignores_errors_still_writes_nothing_to_a_guarded_table(admin, open_session, dialect):
     """Here an error ends the statement and not the transaction: a client that goes on and commits is what the triggers are for."""
     session = open_session()
-    admin.must(dialect.begin + dialect.say(10) + "INSERT INTO register (resource, value) VALUES ('e', 1), ('f', 1); COMMIT;" + dialect.say_nothing)
-    session.run(dialect.begin + dialect.say(9) + "UPDATE register SET value = 2; DELETE FROM register; INSERT INTO register (resource, value) VALUES ('g', 1); COMMIT;")
+    admin.must(dialect.begin + dialect.say(10) + "INSERT INTO register (resource, value) VALUES ('e', 1), ('f', 1); COMMIT;"
+        + dialect.say_nothing)
+    session.run(dialect.begin + dialect.say(9) + "UPDATE register SET value = 2; DELETE FROM register;"
+        "INSERT INTO register (resource, value) VALUES ('g', 1); COMMIT;")
     assert admin.must("SELECT resource, value FROM register WHERE resource IN ('e', 'f', 'g') ORDER BY resource;").rows == ["e\t1", "f\t1"]
-    admin.must(dialect.say(10) + "DELETE FROM register WHERE resource IN ('e', 'f');" + dialect.say_nothing + f"DELETE FROM pawl.fences WHERE resource = '{dialect.table_resource}';")
+    admin.must(dialect.say(10) + "DELETE FROM register WHERE resource IN ('e', 'f');" + dialect.say_nothing
+        + f"DELETE FROM pawl.fences WHERE resource = '{dialect.table_resource}';")
 
 
 def test_long_names_and_tokens_fit_the_message(admin, dialect):
@@ -140,3 +145,18 @@ def test_the_setup_leaves_the_sessions_mode_alone(admin, dialect):
     admin.must(dialect.setup)
     assert admin.must("SELECT @@SESSION.sql_mode;").value == "ANSI_QUOTES"
     assert admin.run(dialect.fence("mode", "5.5")).code == "PAWL2"
+
+
+def test_what_the_readme_says_to_type(server, admin, dialect):
+    """Also protect-table.sql as it is."""
+    grants, statement_form, trigger_form = readme_blocks("mysql", "sql")
+    admin.must("CREATE TABLE accounts (id INT PRIMARY KEY, balance INT NOT NULL); INSERT INTO accounts VALUES (17, 100);"
+        "CREATE USER app@'%';")
+    admin.must(grants + statement_form)
+    server.script(guard_file("mysql", "protect-table.sql"))
+    admin.must(trigger_form)
+    assert admin.must("SELECT balance FROM accounts;").value == "170"
+    token = fence_of(admin, dialect, "accounts")
+    assert token > 2**50
+    assert admin.run(trigger_form.replace(str(token), str(token - 1))).code == "PAWL1"
+    assert admin.must("SELECT balance FROM accounts;").value == "170"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from databases import PostgresServer, guard_file
+from databases import PostgresServer, guard_file, readme_blocks
 from sql_suite import *  # noqa: F401,F403
 from sql_suite import Dialect, fence_of
 
@@ -36,6 +36,7 @@ def example(row_form=False):
 
 class Postgres(Dialect):
     name = "postgresql"
+    forbidden = "42501"
     table_resource = "register"
     setup = guard_file("postgresql", "pawl.sql")
     refusals = ("PAWL2", "42883", "22P02", "22003")  # no such function for that type, not a number, out of range
@@ -99,8 +100,8 @@ def level(request):
 
 
 def test_a_claim_serves_the_triggers_of_its_transaction_and_of_no_other(admin, dialect):
-    """Broken: in a transaction under two locks the trigger of one table takes the token of the other's lock; a claim outlives its transaction in a pooled
-    connection."""
+    """Broken: in a transaction under two locks the trigger of one table takes the token of the other's lock; a claim outlives its
+    transaction in a pooled connection."""
     admin.must("BEGIN;" + dialect.fence("register", 20) + dialect.fence("share/9", 40)
         + "INSERT INTO register (resource, value) VALUES ('c', 1); INSERT INTO shares (id, value) VALUES (9, 1); COMMIT;")
     assert (fence_of(admin, dialect, "register"), fence_of(admin, dialect, "share/9")) == (20, 40)
@@ -114,13 +115,15 @@ def test_a_claim_serves_the_triggers_of_its_transaction_and_of_no_other(admin, d
 def test_a_trigger_that_is_set_up_wrongly_refuses(admin):
     """Broken: a typo in the trigger's arguments guards nothing and says nothing."""
     for arguments in ("", "'a', 'b', 'c'", "'a/', 'no_such_column'"):
-        admin.must("CREATE TABLE wrong (id int); CREATE TRIGGER g BEFORE INSERT ON wrong FOR EACH ROW EXECUTE FUNCTION pawl.guard(%s);" % arguments)
+        admin.must("CREATE TABLE wrong (id int);"
+            "CREATE TRIGGER g BEFORE INSERT ON wrong FOR EACH ROW EXECUTE FUNCTION pawl.guard(%s);" % arguments)
         assert admin.run("BEGIN; SET LOCAL pawl.token = 5; INSERT INTO wrong VALUES (1);").code == "PAWL2"
         admin.must("ROLLBACK; DROP TABLE wrong;")
 
 
 def test_repeatable_read_is_told_to_try_again(open_session, dialect, resource):
-    """Broken: a transaction with a snapshot from before the successor's claim passes its own claim. It must fail with 40001, and with PAWL1 when repeated."""
+    """Broken: a transaction with a snapshot from before the successor's claim passes its own claim. It must fail with 40001, and with
+    PAWL1 when repeated."""
     old, new = open_session("REPEATABLE READ"), open_session("REPEATABLE READ")
     old.must("BEGIN; SELECT value FROM plain;")
     new.must("BEGIN;" + dialect.fence(resource, 6) + "COMMIT;")
@@ -139,3 +142,18 @@ def test_deadlocks_end_with_an_error_and_no_loss(open_session, dialect, admin, r
     two.start(dialect.fence(resource, 5))
     codes = [one.finish().code, two.finish().code]
     assert sorted(codes, key=str) == ["40P01", None], codes
+
+
+def test_what_the_readme_says_to_type(server, admin, dialect):
+    """Also protect-table.sql as it is."""
+    grants, statement_form, trigger_form = readme_blocks("postgresql", "sql")
+    admin.must("CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL); INSERT INTO accounts VALUES (17, 100);" + grants
+        + statement_form)
+    server.script(guard_file("postgresql", "protect-table.sql"))
+    admin.must(trigger_form)
+    assert admin.must("SELECT balance FROM accounts;").value == "170"
+    token = fence_of(admin, dialect, "accounts")
+    assert token > 2**50
+    assert admin.run(trigger_form.replace(str(token), str(token - 1))).code == "PAWL1"
+    admin.run("ROLLBACK;")
+    assert admin.must("SELECT balance FROM accounts;").value == "170"

@@ -2,12 +2,13 @@
 
 import os
 import random
+import shlex
 import subprocess
 import threading
 
 import pytest
 
-from databases import guard_file
+from databases import guard_file, readme_blocks
 from pawltest.redis import RespError
 
 ROUNDS = 5000 if os.environ.get("PAWL_TEST_LONG") == "1" else 500
@@ -39,7 +40,8 @@ def refused(code, function, *args, **named):
 
 
 def test_equal_and_greater_tokens_are_taken_and_smaller_ones_refused(store):
-    for token, code in ((5, None), (5, None), (7, None), (6, "PAWL1"), (7, None), (GREATEST - 1, None), (GREATEST, None), (GREATEST - 1, "PAWL1"), (9, "PAWL1"),
+    for token, code in ((5, None), (5, None), (7, None), (6, "PAWL1"), (7, None), (GREATEST - 1, None), (GREATEST, None),
+        (GREATEST - 1, "PAWL1"), (9, "PAWL1"),
             (10, "PAWL1")):
         if code:
             assert refused(code, claim, store, "f", token).startswith(f"PAWL1 stale fencing token {token}: f has taken ")
@@ -55,7 +57,8 @@ def test_equal_and_greater_tokens_are_taken_and_smaller_ones_refused(store):
 
 def test_what_is_no_token_is_refused_and_nothing_is_written(store):
     claim(store, "f", 5)
-    for token in ("", "0", "-1", "+6", " 6", "6 ", "6\n", "06", "6.0", "6e0", "0x6", "nan", "inf", "six", GREATEST + 1, "9" * 16, "9" * 400, b"\x00", b"6\x00", "nil"):
+    for token in ("", "0", "-1", "+6", " 6", "6 ", "6\n", "06", "6.0", "6e0", "0x6", "nan", "inf", "six", GREATEST + 1, "9" * 16,
+        "9" * 400, b"\x00", b"6\x00", "nil"):
         refused("PAWL2", claim, store, "f", token)
         refused("PAWL2", write, store, "f", token, ("SET", "k", "1"), keys=("k",))
     assert store.command("GET", "f") == "5" and store.command("EXISTS", "k") == 0
@@ -72,14 +75,16 @@ def test_a_fence_that_holds_something_else_refuses_everybody(store):
 
 
 def test_several_commands_are_one_step_and_their_replies_come_back(store):
-    replies = write(store, "f", 5, ("SET", "k", b"a\r\n\xff"), ("GET", "none"), ("INCRBY", "n", 7), ("LPUSH", "l", "x", "y"), ("LRANGE", "l", 0, -1), keys=("k", "n", "l"))
+    replies = write(store, "f", 5, ("SET", "k", b"a\r\n\xff"), ("GET", "none"), ("INCRBY", "n", 7), ("LPUSH", "l", "x", "y"),
+        ("LRANGE", "l", 0, -1), keys=("k", "n", "l"))
     assert replies == ["OK", None, 7, 2, ["y", "x"]]
 
 
 def test_a_malformed_call_writes_nothing(store):
     """Broken: a wrong count is noticed when half of the commands have run, or after the fence has moved."""
     claim(store, "f", 5)
-    for arguments in ((), (6,), (6, 1), (6, 0), (6, 3, "SET", "k"), (6, 3, "SET", "k", "v", 2), (6, 3, "SET", "k", "v", "x", "GET"), (6, "3.0", "SET", "k", "v"),
+    for arguments in ((), (6,), (6, 1), (6, 0), (6, 3, "SET", "k"), (6, 3, "SET", "k", "v", 2), (6, 3, "SET", "k", "v", "x", "GET"),
+        (6, "3.0", "SET", "k", "v"),
             (6, -1, "SET"), (6, 99999, "SET")):
         with pytest.raises(RespError):
             store.command("FCALL", "pawl_write", 1, "f", *arguments)
@@ -99,7 +104,8 @@ def test_a_command_that_fails_leaves_what_ran_before_it(store):
 
 
 def test_racing_rounds(store):
-    """500 rounds of two writers at once: claim, read, write one more than was read. Broken: a stale write after a fresh one, a fence that went down."""
+    """500 rounds of two writers at once: claim, read, write one more than was read. Broken: a stale write after a fresh one, a fence that
+    went down."""
     barrier = threading.Barrier(2)
     problems = []
 
@@ -113,7 +119,8 @@ def test_racing_rounds(store):
                 try:
                     if rng.random() < 0.5:
                         conn.command("FCALL", "pawl_fence", 1, fence, token)
-                    conn.command("FCALL", "pawl_write", 3, fence, "journal", "count", token, 3, "RPUSH", "journal", f"{i // 10} {token}", 2, "INCR", "count")
+                    conn.command("FCALL", "pawl_write", 3, fence, "journal", "count", token, 3, "RPUSH", "journal", f"{i // 10} {token}",
+                        2, "INCR", "count")
                 except RespError as error:
                     assert str(error).startswith("PAWL1 ") and token % 2 == 0, error
             conn.close()
@@ -147,10 +154,22 @@ def test_the_functions_and_fences_survive_a_restart_with_the_data(store):
 def test_the_setup_by_the_command_line(store):
     """The line at the head of pawl.lua, on a server that has the library already."""
     claim(store, "f", 4)
-    done = subprocess.run(["redis-cli", "-h", store.host, "-p", str(store.port), "-x", "FUNCTION", "LOAD", "REPLACE"], input=guard_file("redis", "pawl.lua"),
+    done = subprocess.run(["redis-cli", "-h", store.host, "-p", str(store.port), "-x", "FUNCTION", "LOAD", "REPLACE"],
+        input=guard_file("redis", "pawl.lua"),
         text=True, capture_output=True, timeout=30, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "pawl"), done
     refused("PAWL1", claim, store, "f", 3)
-    done = subprocess.run(["redis-cli", "-e", "-h", store.host, "-p", str(store.port), "FCALL", "pawl_write", "2", "f", "k", "3", "3", "SET", "k", "v"],
+    done = subprocess.run(["redis-cli", "-e", "-h", store.host, "-p", str(store.port), "FCALL", "pawl_write", "2", "f", "k", "3", "3",
+        "SET", "k", "v"],
         text=True, capture_output=True, timeout=30, check=False)
     assert done.returncode != 0 and "PAWL1 stale fencing token 3" in done.stdout + done.stderr, done
+
+
+def test_what_the_readme_says_to_type(store):
+    (claim_form, write_form) = readme_blocks("redis", "text")
+    command, reply = claim_form.splitlines()
+    assert store.command(*shlex.split(command)) == reply
+    command, *replies = write_form.splitlines()
+    store.command("HSET", "acct:{acct:17}", "balance", "110")
+    assert [f"{i}) (integer) {reply}" for i, reply in enumerate(store.command(*shlex.split(command)), 1)] == replies
+    assert store.command("HGET", "acct:{acct:17}", "balance") == "160"

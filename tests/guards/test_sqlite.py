@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from databases import guard_file
+from databases import guard_file, readme_blocks
 
 ROUNDS = 5000 if os.environ.get("PAWL_TEST_LONG") == "1" else 500
 GREATEST = 2**53 - 1
@@ -23,7 +23,8 @@ CLAIM = "INSERT INTO pawl_fence (resource, token) VALUES (?, ?)"
 
 
 def open_database(path, token=None, timeout_s=20.0):
-    """A connection in autocommit, so that BEGIN and COMMIT are the test's. token: what pawl_token() says; None is a connection that doesn't define it."""
+    """A connection in autocommit, so that BEGIN and COMMIT are the test's. token: what pawl_token() says; None is a connection that
+    doesn't define it."""
     db = sqlite3.connect(path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
     if token is not None:
         db.create_function("pawl_token", 0, lambda: token)
@@ -98,7 +99,8 @@ def test_the_setup_runs_again_and_loses_no_token(path):
     db = open_database(path, token=9)
     db.execute("INSERT INTO accounts VALUES (1, 100)")
     assert shutil.which("sqlite3"), "the sqlite3 command is missing (Debian: apt-get install sqlite3)"
-    done = subprocess.run(["sqlite3", path], input=guard_file("sqlite", "pawl.sql"), text=True, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(["sqlite3", path], input=guard_file("sqlite", "pawl.sql"), text=True, capture_output=True, timeout=30,
+        check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert fences(db) == {"accounts": 9}
     refused(open_database(path, token=8), "PAWL1", "UPDATE accounts SET balance = 1")
@@ -171,8 +173,8 @@ def test_a_fresh_claim_keeps_others_out_until_it_ends(path):
 
 @pytest.mark.parametrize("begin", ["BEGIN", "BEGIN IMMEDIATE"])
 def test_two_writers_in_every_order_of_their_steps(path, begin):
-    """Broken: some order of two transactions lets the stale write in after the fresh one, or loses a write, or refuses the fresh one. The second step reads, so
-    that a transaction can begin with an old picture; what SQLite says is busy is run again."""
+    """Broken: some order of two transactions lets the stale write in after the fresh one, or loses a write, or refuses the fresh one. The
+    first step reads, so that a transaction can begin with an old picture; what SQLite says is busy is run again."""
     admin = open_database(path)
     sessions = [open_database(path, timeout_s=0) for _ in range(2)]
     for number, places in enumerate(itertools.combinations(range(8), 4)):
@@ -308,7 +310,8 @@ def test_the_row_form_of_the_example(path):
     open_database(path, token=30).execute("INSERT INTO shares VALUES (2, 0)")
     middle = open_database(path, token=20)
     middle.execute("UPDATE shares SET value = 1 WHERE id = 1")
-    for write in ("UPDATE shares SET value = 1", "UPDATE shares SET id = 3 WHERE id = 2", "DELETE FROM shares WHERE id = 2", "INSERT INTO shares VALUES (2, 1)"):
+    for write in ("UPDATE shares SET value = 1", "UPDATE shares SET id = 3 WHERE id = 2", "DELETE FROM shares WHERE id = 2",
+        "INSERT INTO shares VALUES (2, 1)"):
         refused(middle, "PAWL1", write)
     middle.execute("UPDATE shares SET id = 3 WHERE id = 1")
     assert fences(db) == {"account/1": 20, "account/2": 30, "account/3": 20}
@@ -317,6 +320,23 @@ def test_the_row_form_of_the_example(path):
 def test_a_claim_finds_its_row_by_the_key(path):
     """Broken: each write reads all fences."""
     db = open_database(path)
-    for statement in ("SELECT 1 FROM pawl_fences WHERE resource = 'r' AND token > 1", "UPDATE pawl_fences SET token = 2 WHERE resource = 'r' AND token < 2"):
+    for statement in ("SELECT 1 FROM pawl_fences WHERE resource = 'r' AND token > 1",
+        "UPDATE pawl_fences SET token = 2 WHERE resource = 'r' AND token < 2"):
         plan = " ".join(str(row) for row in db.execute("EXPLAIN QUERY PLAN " + statement))
         assert "SEARCH" in plan and "SCAN" not in plan, plan
+
+
+def test_what_the_readme_says_to_type(tmp_path, monkeypatch):
+    """Also protect-table.sql as it is."""
+    monkeypatch.chdir(tmp_path)
+    (statement_form,), (python,) = readme_blocks("sqlite", "sql"), readme_blocks("sqlite", "python")
+    owner = open_database("my.db")
+    owner.executescript(guard_file("sqlite", "pawl.sql"))
+    owner.executescript("CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL); INSERT INTO accounts VALUES (17, 100);"
+        + statement_form)
+    owner.executescript(guard_file("sqlite", "protect-table.sql"))
+    token = fences(owner)["accounts"]
+    exec(python, {"sqlite3": sqlite3, "lease": {"token": token}})  # what is tested is the text of our own README
+    assert owner.execute("SELECT balance FROM accounts").fetchone() == (170,)
+    with pytest.raises(sqlite3.IntegrityError, match="^PAWL1 stale fencing token$"):
+        exec(python, {"sqlite3": sqlite3, "lease": {"token": token - 1}})

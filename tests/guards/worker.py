@@ -2,8 +2,8 @@
 
     worker.py '{"pawld": ADDRESS, "lock": NAME, "ttl_ms": N, "wait_ms": N, "client": [ARGV], "write": TEXT with @TOKEN@}'
 
-Prints the lease it was granted, as a line of JSON; waits for a line on its input; writes; prints the client's exit status and what it said, and what pawl
-answers to the release.
+Prints the lease it was granted, as a line of JSON; waits for a line on its input; writes; prints the client's exit status and what it
+said, and what pawl answers to the release.
 """
 
 import json

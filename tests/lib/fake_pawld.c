@@ -70,7 +70,8 @@ static void answer(int fd, const char *told, const char *request)
         snprintf(text, len, "%.*s%s%s", (int)(mark - body), body, id, mark + 2);
     else
         snprintf(text, len, "%s", body);
-    snprintf(head, sizeof(head), "HTTP/1.1 %.3s X\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", told, strlen(text));
+    snprintf(head, sizeof(head), "HTTP/1.1 %.3s X\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+             told, strlen(text));
     send_all(fd, head, strlen(head));
     send_all(fd, text, strlen(text));
     free(text);

@@ -12,7 +12,8 @@
 struct fake_pawld {
     int listener;
     char address[64]; /* "http://127.0.0.1:PORT" */
-    const char *const *answers; /* one per request; the last is repeated. "STATUS BODY", where %L in it stands for the lease id of the request */
+    const char *const
+        *answers; /* one per request; the last is repeated. "STATUS BODY", where %L in it stands for the lease id of the request */
     size_t answer_count;
     pthread_t thread;
     pthread_mutex_t lock;

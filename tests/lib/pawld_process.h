@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 struct pawld_process {
-    pid_t pid;        /* 0: none runs */
+    pid_t pid; /* 0: none runs */
     char folder[64];
     char address[128]; /* "unix:/..." */
 };

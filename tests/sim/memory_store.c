@@ -64,9 +64,9 @@ struct command { /* on its way: owned by its one pending event */
     int64_t sent_us, answer_us, deadline_us;
     struct store_call *call, asked; /* asked: the question, copied */
     int lock;
-    struct command *parts; /* of a PLAIN: one for each call, and never on their way by themselves */
+    struct command *parts; /* of a PLAIN: one for each call; of a release with a rider: that. Never on their way by themselves */
     size_t part_count;
-    bool plain; /* of a part: done in the common run */
+    bool part_done; /* of a part: in the common run */
     int64_t incarnation, fence, generation, identity, fresh;
 
     enum memory_status status;
@@ -281,14 +281,42 @@ static const struct memory_place *first_waiter(struct memory *m, struct lock *lo
     return NULL;
 }
 
-/* Other nodes' requests under this lease id are to look: it holds the lock now. */
-static void tell_twins(struct memory *m, const struct command *c, const struct lock *lock)
+/* The place stays with these claims, and without any it is given up. */
+static void keep_claims(struct lock *lock, int at, const struct memory_claim *claims, size_t count)
+{
+    struct memory_place *place = &lock->places[at];
+
+    if (count == 0) {
+        struct lease_id gone = place->id;
+        leave_queue(lock, &gone);
+        return;
+    }
+    place->claim_count = count < MEMORY_CLAIMS ? count : MEMORY_CLAIMS;
+    memmove(place->claims, claims, place->claim_count * sizeof(*claims));
+}
+
+static bool is_claim_of(const struct memory_claim *claim, const struct command *c)
+{
+    return claim->node == c->node->number && claim->confirm == c->asked.confirm;
+}
+
+/* This request's turn has come: its claim goes. The others under this lease id are told to look, and keep the place until they have. */
+static void take_turn(struct memory *m, const struct command *c, struct lock *lock)
 {
     int at = place_of(lock, &c->asked.lease_id);
+    struct memory_claim others[MEMORY_CLAIMS];
+    size_t count = 0;
 
-    for (size_t i = 0; at >= 0 && i < lock->places[at].claim_count; i++)
-        if (lock->places[at].claims[i].node != c->node->number)
-            (void)tell(m, lock->places[at].claims[i].node, true, &c->asked.lease_id, c->lock);
+    if (at < 0)
+        return;
+    for (size_t i = 0; i < lock->places[at].claim_count; i++) {
+        const struct memory_claim *claim = &lock->places[at].claims[i];
+        if (!is_claim_of(claim, c) && m->fault != MEMORY_LAST_CLAIM)
+            others[count++] = *claim;
+        if (claim->node != c->node->number)
+            (void)tell(m, claim->node, true, &c->asked.lease_id, c->lock);
+    }
+    keep_claims(lock, at, others, count);
 }
 
 /* Drops waiters of dead nodes and other lives from this place on. */
@@ -384,25 +412,6 @@ static void leave_ticket(const struct memory *m, struct lock *lock, const struct
     lock->left[at].when_ms = now_ms(m) + COME_BACK_MS;
 }
 
-/* The place stays with these claims, and without any it is given up. */
-static void keep_claims(struct lock *lock, int at, const struct memory_claim *claims, size_t count)
-{
-    struct memory_place *place = &lock->places[at];
-
-    if (count == 0) {
-        struct lease_id gone = place->id;
-        leave_queue(lock, &gone);
-        return;
-    }
-    place->claim_count = count < MEMORY_CLAIMS ? count : MEMORY_CLAIMS;
-    memmove(place->claims, claims, place->claim_count * sizeof(*claims));
-}
-
-static bool is_claim_of(const struct memory_claim *claim, const struct command *c)
-{
-    return claim->node == c->node->number && claim->confirm == c->asked.confirm;
-}
-
 static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
 {
     struct memory_place place = {.id = c->asked.lease_id, .ticket = c->asked.ticket};
@@ -426,6 +435,8 @@ static bool enqueue(struct memory *m, struct command *c, struct lock *lock)
     for (size_t i = 0; i < lock->places[at].claim_count; i++)
         if (!is_claim_of(&lock->places[at].claims[i], c))
             claims[count++] = lock->places[at].claims[i];
+    if (count > MEMORY_CLAIMS)
+        m->watch.crowded(m->watch.arg, &c->asked.lease_id);
     keep_claims(lock, at, claims, count);
     c->ret_ticket = lock->places[at].ticket;
     lock->queue_when_ms = now_ms(m) + QUEUE_MS;
@@ -473,15 +484,13 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
                 c->ret_woken = turn;
             return RAN_TURN;
         }
-        tell_twins(m, c, lock);
-        leave_queue(lock, &c->asked.lease_id);
+        take_turn(m, c, lock);
         if (c->asked.queue && c->asked.comes_back && !plain)
             (void)take_left_ticket(m, lock, &c->asked.lease_id);
         write_lease(m, c, lock, ++m->data.fence, now_ms(m), c->asked.ttl_ms);
         return RAN_GRANTED;
     }
-    tell_twins(m, c, lock);
-    leave_queue(lock, &lock->id);
+    take_turn(m, c, lock);
     forget(m, c, lock);
     c->ret_ttl_ms = left_ms(m, lock) > c->asked.ttl_ms ? left_ms(m, lock) : c->asked.ttl_ms;
     run->again = lock->node == c->node->number && lock->confirm == c->asked.confirm;
@@ -608,6 +617,8 @@ static enum memory_status run_put_back(struct memory *m, struct command *c, stru
     }
     if (m->data.ticks == 0 || there >= c->asked.token || c->asked.ttl_ms < 1)
         return RAN_LOST;
+    if (m->fault == MEMORY_NO_PUT_BACK)
+        return RAN_PUT_BACK;
     write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms);
     if (c->asked.token > m->data.fence)
         m->data.fence = c->asked.token;
@@ -662,6 +673,27 @@ static void record(struct memory *m, struct command *c, const struct lock *lock,
     m->watch.ran(m->watch.arg, run, c->answer_us);
 }
 
+/* A release's rider: granted in the same run if it is the head of the queue. */
+static void run_rider(struct memory *m, struct command *c, struct lock *lock)
+{
+    struct command *part = c->parts;
+    struct memory_run run;
+
+    if (c->status != RAN_RELEASED || strcmp(c->ret_woken.text, part->asked.lease_id.text) != 0 ||
+        (place_of(lock, &part->asked.lease_id) != 0 && m->fault != MEMORY_RIDE_PAST))
+        return; /* the one to be woken need not be the head, but only one further back whose node listens */
+    run = begin_run(m, part, lock);
+    run.ghost = part->ghost = c->ghost;
+    part->answer_us = c->answer_us;
+    take_turn(m, part, lock);
+    write_lease(m, part, lock, ++m->data.fence, now_ms(m), part->asked.ttl_ms);
+    part->status = RAN_GRANTED;
+    part->part_done = true;
+    c->ret_woken.text[0] = '\0';
+    record(m, part, lock, &run);
+    c->ret_fence = m->data.fence;
+}
+
 static void run_call(struct memory *m, struct command *c)
 {
     struct lock *lock = &m->data.locks[c->lock];
@@ -704,6 +736,8 @@ static void run_call(struct memory *m, struct command *c)
         }
     }
     record(m, c, lock, &run);
+    if (c->part_count > 0)
+        run_rider(m, c, lock);
 }
 
 /* Many acquires and releases of the plain kind in one run. */
@@ -741,9 +775,10 @@ static void run_plain(struct memory *m, struct command *c)
         } else {
             continue;
         }
-        part->plain = true;
+        part->part_done = true;
         record(m, part, lock, &run);
     }
+    c->status = RAN_SHOWN;
     c->ret_fence = m->data.fence;
 }
 
@@ -921,6 +956,46 @@ static void set_out(struct node *n, struct command *c, int64_t deadline_us)
 
 /* ---- the node's side: finishing calls ---- */
 
+static void fill_answer(struct store_call *call, const struct command *c, enum store_result result)
+{
+    call->problem = "";
+    call->result = result;
+    call->sent_us = c->sent_us;
+    call->reruns = (int)c->run;
+    call->ret_token = c->ret_token;
+    call->ret_ttl_ms = c->ret_ttl_ms;
+    call->ret_granted_ms = c->ret_granted_ms;
+    call->ret_ticket = c->ret_ticket;
+    call->ret_position = c->ret_ticket;
+    call->ret_waiters = c->ret_waiters;
+    call->ret_undone = c->ret_undone;
+    call->ret_own = c->ret_own;
+    call->ret_woken = c->ret_woken;
+    if (c->holder.token > 0 || c->asked.op == STORE_CANCEL)
+        call->holder = c->holder;
+}
+
+/* A release's rider is answered right after it: granted, or it is somebody else's turn, or it shares the release's failure. */
+static void done(struct store_call *call, const struct command *part)
+{
+    struct store_call *rider = call->rider;
+    bool failed = call->result == STORE_UNKNOWN || call->result == STORE_UNAVAILABLE;
+
+    if (rider && part && part->part_done) {
+        fill_answer(rider, part, STORE_DONE);
+    } else if (rider) {
+        rider->sent_us = call->sent_us;
+        rider->result = failed ? call->result : STORE_TURN;
+        rider->problem = call->problem;
+        rider->ret_ticket = rider->ticket;
+        rider->ret_woken.text[0] = '\0';
+        rider->reruns = -1;
+    }
+    call->done(call);
+    if (rider)
+        rider->done(rider);
+}
+
 static void deliver_failed(void *arg, int64_t tag)
 {
     struct node *n = arg;
@@ -937,7 +1012,7 @@ static void deliver_failed(void *arg, int64_t tag)
     n->failed_last = &n->failed;
     while (call) {
         struct store_call *next = call->next;
-        call->done(call);
+        done(call, NULL);
         call = next;
     }
 }
@@ -1024,6 +1099,23 @@ static void rerun(struct node *n, struct store_call *call)
         hold(n, call);
 }
 
+static void fill_part(struct node *n, struct command *part, const struct store_call *call)
+{
+    part->memory = n->memory;
+    part->node = n;
+    part->asked = *call;
+    part->lock = call->name[0] - '0';
+    part->sent_us = n->memory->time->now_us;
+}
+
+/* It has no call of its own on the way: it shares the release's fate. */
+static void add_rider(struct node *n, struct command *c, const struct store_call *rider)
+{
+    c->parts = sim_alloc(sizeof(*c));
+    c->part_count = 1;
+    fill_part(n, c->parts, rider);
+}
+
 static void send_call(struct node *n, struct store_call *call)
 {
     struct command *c;
@@ -1037,6 +1129,8 @@ static void send_call(struct node *n, struct store_call *call)
     c->call = call;
     c->asked = *call;
     c->lock = call->name[0] - '0';
+    if (call->rider)
+        add_rider(n, c, call->rider);
     set_out(n, c, call->deadline_us);
 }
 
@@ -1073,12 +1167,8 @@ static void send_batch(struct node *n, struct store_call *calls, size_t count)
     c->parts = sim_alloc(count * sizeof(*c));
     for (struct store_call *call = calls; call; call = call->next) {
         struct command *part = &c->parts[c->part_count++];
-        part->memory = n->memory;
-        part->node = n;
+        fill_part(n, part, call);
         part->call = call;
-        part->asked = *call;
-        part->lock = call->name[0] - '0';
-        part->sent_us = n->memory->time->now_us;
         if (call->deadline_us < deadline_us)
             deadline_us = call->deadline_us;
     }
@@ -1166,24 +1256,8 @@ static void finish(struct command *c)
         [RAN_LOST] = STORE_LOST,     [RAN_BROKEN] = STORE_DONE,           [RAN_SHOWN] = STORE_DONE,   [RAN_CANCELLED] = STORE_DONE,
         [RAN_PUT_BACK] = STORE_DONE, [RAN_DIFFERS] = STORE_UNKNOWN,
     };
-    struct store_call *call = c->call;
-
-    call->problem = "";
-    call->result = results[c->status];
-    call->sent_us = c->sent_us;
-    call->reruns = (int)c->run;
-    call->ret_token = c->ret_token;
-    call->ret_ttl_ms = c->ret_ttl_ms;
-    call->ret_granted_ms = c->ret_granted_ms;
-    call->ret_ticket = c->ret_ticket;
-    call->ret_position = c->ret_ticket;
-    call->ret_waiters = c->ret_waiters;
-    call->ret_undone = c->ret_undone;
-    call->ret_own = c->ret_own;
-    call->ret_woken = c->ret_woken;
-    if (c->holder.token > 0 || c->asked.op == STORE_CANCEL)
-        call->holder = c->holder;
-    call->done(call);
+    fill_answer(c->call, c, results[c->status]);
+    done(c->call, c->parts);
 }
 
 static void call_failed(struct node *n, struct command *c, enum mishap mishap)
@@ -1195,7 +1269,7 @@ static void call_failed(struct node *n, struct command *c, enum mishap mishap)
     call->problem = mishap == REFUSED ? "the store refused" : "the store gave an odd answer";
     call->reruns = -1;
     virtual_time_note(n->memory->time, "node %d: %.8s: %s", n->number, call->lease_id.text, call->problem);
-    call->done(call);
+    done(call, NULL);
 }
 
 static void see_fence(struct node *n, int64_t fence)
@@ -1230,7 +1304,7 @@ static void batch_answered(struct node *n, struct command *c)
         struct command *part = &c->parts[i];
         if (c->mishap != NONE)
             call_failed(n, part, c->mishap);
-        else if (part->plain)
+        else if (part->part_done)
             finish(part);
         else
             send_call(n, part->call);
@@ -1495,7 +1569,7 @@ static void status(const struct store *seam, struct store_status *ret)
 
 int memory_node_start(struct memory *m, const struct store_events *events, int64_t timeout_ms, struct store **ret_store)
 {
-    static const struct store_ops ops = {submit, status};
+    static const struct store_ops ops = {.takes_riders = true, .submit = submit, .status = status};
     struct node *n;
 
     if (m->node_count == MEMORY_NODES)
@@ -1711,6 +1785,8 @@ const char *memory_fault_word(enum memory_fault fault)
         [MEMORY_RUN_TWICE] = "late copies run",
         [MEMORY_LATE] = "late answers",
         [MEMORY_LAST_CLAIM] = "a cancel takes every claim",
+        [MEMORY_RIDE_PAST] = "a rider passes the head",
+        [MEMORY_NO_PUT_BACK] = "nothing is put back",
     };
 
     return words[fault];

@@ -40,6 +40,7 @@ enum memory_fault {
     MEMORY_RUN_TWICE,     /* attaching does not raise the generation: late copies run */
     MEMORY_LATE,          /* some calls are answered long after their deadline */
     MEMORY_LAST_CLAIM,    /* cancel takes the place away from those who still claim it */
+    MEMORY_RIDE_PAST,     /* a release's rider is granted although it is not the head */
     MEMORY_NO_PUT_BACK,   /* leases are not put back, and said to be */
     MEMORY_FAULTS
 };
@@ -83,6 +84,7 @@ struct memory_watch {
     void (*opened)(void *arg);              /* a new life of the data was opened */
     void (*closed)(void *arg);                              /* its recovery window ended */
     void (*dropped)(void *arg, const struct lease_id *id); /* a script took a place away that no live node claims */
+    void (*crowded)(void *arg, const struct lease_id *id); /* the oldest claim to its place was forgotten */
     void (*trouble)(void *arg, int node); /* the node is, or was until now, without its store; -1: every node */
 };
 

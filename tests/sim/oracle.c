@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define SETTLE_US      3500000 /* an undo that failed is tried again after a second; then a call's time */
+#define PUT_BACK_US    1500000 /* from a node's attach to its last lease put back, in fair weather */
+#define TWIN_US        1500000 /* from one being told to the other being told the same */
 #define TICKS_A_SECOND 6000
 #define TICKS_AT_ONCE  300
 
@@ -35,7 +37,7 @@ void oracle_init(struct oracle *o, struct virtual_time *time)
     memset(o, 0, sizeof(*o));
     o->time = time;
     for (int i = 0; i < MEMORY_LOCKS; i++)
-        o->free_us[i] = INT64_MAX;
+        o->free_us[i] = o->held_us[i] = INT64_MAX;
 }
 
 void oracle_close(struct oracle *o)
@@ -90,13 +92,18 @@ static void check_order(struct oracle *o, const struct memory_run *run, const st
         const struct story *story = ask->story;
         if (ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || story == winner || story->lock != run->lock || ask->submitting)
             continue;
-        if (ask->ticket == 0 || ask->ticket_opened != o->opened || ask->ticket >= ticket)
+        if (ask->ticket == 0 || ask->ticket_opened != o->opened || ask->ticket >= ticket || story->crowded)
             continue;
-        if (!o->nodes[ask->node].alive || o->nodes[ask->node].draining || (story->nodes & (story->nodes - 1)) != 0)
-            continue; /* its place is where another node asked for it last */
+        if (!o->nodes[ask->node].alive || o->nodes[ask->node].draining)
+            continue;
         oracle_fail(o, "P6: lock %d was granted to %.8s (ticket %lld) while %.8s waited at node %d with ticket %lld", run->lock,
                     winner->id.text, (long long)winner->ticket, story->id.text, ask->node, (long long)ask->ticket);
     }
+}
+
+static bool is_run_of(const struct ask *ask, const struct memory_run *run)
+{
+    return ask->node == run->node && ask->request->call.confirm == run->confirm;
 }
 
 static void saw_place(struct oracle *o, const struct memory_run *run, struct story *story)
@@ -104,7 +111,7 @@ static void saw_place(struct oracle *o, const struct memory_run *run, struct sto
     story->ticket = run->ticket;
     story->ticket_opened = o->opened;
     for (struct ask *ask = o->asks; ask; ask = ask->next) {
-        if (ask->story == story && ask->node == run->node && ask->request->call.confirm == run->confirm) {
+        if (ask->story == story && is_run_of(ask, run)) {
             ask->ticket = run->ticket;
             ask->ticket_opened = o->opened;
         }
@@ -120,13 +127,37 @@ static void saw_no_place(struct oracle *o, struct story *story)
             ask->ticket = 0;
 }
 
+static const struct memory_place *place_of(const struct oracle *o, const struct story *story)
+{
+    const struct memory_place *places;
+    size_t count = memory_places(o->memory, story->lock, &places);
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(places[i].id.text, story->id.text) == 0)
+            return &places[i];
+    return NULL;
+}
+
+/* It has used up its claim to the place; others under the same lease id keep theirs, and with it the place. */
+static void saw_place_used(struct oracle *o, const struct memory_run *run, struct story *story)
+{
+    const struct memory_place *place = place_of(o, story);
+
+    story->ticket = place ? place->ticket : 0;
+    for (struct ask *ask = o->asks; ask; ask = ask->next)
+        if (ask->story == story && is_run_of(ask, run))
+            ask->ticket = 0;
+}
+
 static void saw_grant(struct oracle *o, const struct memory_run *run, struct story *story)
 {
     bool taken_over = run->was_held && strcmp(run->holder.text, run->id.text) == 0;
 
     o->seen.grants++;
-    if (run->again)
+    if (run->again) {
+        o->greatest[run->lock] = latest(o->greatest[run->lock], run->token);
         return;
+    }
     if (run->token <= o->greatest[run->lock])
         oracle_fail(o, "P2: lock %d: token %lld was granted after %lld", run->lock, (long long)run->token,
                     (long long)o->greatest[run->lock]);
@@ -146,11 +177,11 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
     case RAN_GRANTED:
         saw_grant(o, run, story);
         o->free_us[run->lock] = INT64_MAX;
-        saw_no_place(o, story);
+        saw_place_used(o, run, story);
         story->last_run = run->number;
         break;
     case RAN_REPEATED:
-        saw_no_place(o, story);
+        saw_place_used(o, run, story);
         if (run->token > o->greatest[run->lock]) /* a lease of an earlier life has got a token of this one */
             o->greatest[run->lock] = run->token;
         story->last_run = run->number;
@@ -167,6 +198,10 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
     case RAN_PUT_BACK: /* P3: from here on it excludes others again */
         if (story->claim_token == run->token && run->at_us + (run->ttl_ms + 2) * 1000 >= story->claim_us)
             story->distrusted = false;
+        if (story->claim_token == run->token && story->voucher_run == story->last_run) {
+            story->voucher = run->node;
+            story->voucher_run = run->number;
+        }
         story->last_run = run->number;
         break;
     case RAN_BROKEN:
@@ -192,12 +227,16 @@ static void lost(void *arg, bool all_kept)
     struct oracle *o = arg;
 
     o->seen.lost++;
-    if (all_kept)
-        return;
-    o->lost_us = o->time->now_us;
+    if (!all_kept)
+        o->lost_us = o->time->now_us;
     for (int64_t i = 0; i < o->story_count; i++) {
-        o->stories[i]->distrusted = true;
-        o->stories[i]->must_go = false; /* an older copy may have what was undone since */
+        struct story *story = o->stories[i];
+        if (!story->distrusted)
+            story->owed = oracle_believes(o, story);
+        if (all_kept)
+            continue;
+        story->distrusted = true;
+        story->must_go = false; /* an older copy may have what was undone since */
     }
 }
 
@@ -206,12 +245,41 @@ static void opened(void *arg)
     ((struct oracle *)arg)->opened++;
 }
 
-static void dropped(void *arg, const struct lease_id *id, bool rightly)
+/* P3: a lease that stood when data were lost stands again, if the node that vouches for it was there for a part of the window, undisturbed. */
+static void check_put_back(const struct story *story, struct oracle *o)
+{
+    const struct oracle_node *n = &o->nodes[story->voucher];
+    struct lease_id id = {""};
+    uint64_t confirm;
+    int64_t left_us = 0;
+
+    if (!oracle_believes(o, story) || story->claim_us < o->time->now_us + 5000 || story->voucher_run != story->last_run)
+        return;
+    if (!n->alive || o->hostile || o->time->now_us < latest(n->shaken_us, n->stalled_us) + PUT_BACK_US ||
+        !memory_node_ready(o->memory, story->voucher))
+        return;
+    o->seen.owed++;
+    if (!memory_holder(o->memory, story->lock, &id, &confirm, &left_us) || strcmp(id.text, story->id.text) != 0)
+        oracle_fail(o, "P3: %.8s holds lock %d with token %lld by all it was told and node %d vouches for it; the window has closed and %s holds it",
+                    story->id.text, story->lock, (long long)story->claim_token, story->voucher, id.text[0] ? id.text : "nobody");
+}
+
+static void closed(void *arg)
 {
     struct oracle *o = arg;
 
-    if (rightly)
-        saw_no_place(o, story_of(o, id));
+    for (int64_t i = 0; i < o->story_count; i++) {
+        if (o->stories[i]->owed)
+            check_put_back(o->stories[i], o);
+        o->stories[i]->owed = false;
+    }
+}
+
+static void dropped(void *arg, const struct lease_id *id)
+{
+    struct oracle *o = arg;
+
+    saw_no_place(o, story_of(o, id));
 }
 
 static void trouble(void *arg, int node)
@@ -220,12 +288,24 @@ static void trouble(void *arg, int node)
 
     for (int i = 0; i < o->node_count; i++)
         if (node < 0 || node == i)
-            o->nodes[i].calm_us = o->time->now_us;
+            o->nodes[i].calm_us = o->nodes[i].shaken_us = o->time->now_us;
+}
+
+static void crowded(void *arg, const struct lease_id *id)
+{
+    story_of(arg, id)->crowded = true;
 }
 
 struct memory_watch oracle_watch(struct oracle *o)
 {
-    return (struct memory_watch){.arg = o, .ran = ran, .lost = lost, .opened = opened, .dropped = dropped, .trouble = trouble};
+    return (struct memory_watch){.arg = o,
+                                 .ran = ran,
+                                 .lost = lost,
+                                 .opened = opened,
+                                 .closed = closed,
+                                 .dropped = dropped,
+                                 .crowded = crowded,
+                                 .trouble = trouble};
 }
 
 /* ---- what clients asked and were told ---- */
@@ -255,6 +335,10 @@ struct ask *oracle_asked(struct oracle *o, struct story *story, int node, struct
     }
     if (r->op == STORE_RELEASE)
         story->given_up = true;
+    if (r->op == STORE_RENEW) {
+        story->renewed = true;
+        story->must_go = false;
+    }
     if (r->op == STORE_RENEW && story->claim_us > o->time->now_us + r->ttl_ms * 1000)
         story->claim_us = o->time->now_us + r->ttl_ms * 1000; /* it may be run and not be told */
     return ask;
@@ -272,7 +356,7 @@ static void end_ask(struct oracle *o, struct ask *ask)
         ask->next->previous = ask->previous;
     story->open--;
     story->last_end_us = o->time->now_us;
-    if (ask->op == STORE_ACQUIRE && !story->told && story->acquires == 1)
+    if (ask->op == STORE_ACQUIRE && !story->told && story->acquires == 1 && !story->renewed)
         story->must_go = true; /* nobody was told that it holds: P7, P8 */
     free(ask);
 }
@@ -305,7 +389,9 @@ static void claim(struct oracle *o, struct ask *ask, const struct memory_run *ru
         return;
     story->told = true;
     story->distrusted = run->at_us <= o->lost_us;
-    story->claim_run = run->number;
+    story->claim_run = story->voucher_run = run->number;
+    story->voucher = run->node;
+    story->owed = false;
     story->claim_token = token;
     story->claim_us = o->time->now_us + left_ms * 1000;
     o->seen.told++;
@@ -419,7 +505,8 @@ static void check_answers(struct oracle *o)
 {
     for (const struct ask *ask = o->asks; ask; ask = ask->next) {
         const struct oracle_node *n = &o->nodes[ask->node];
-        int64_t bound_us = latest(ask->end_us, n->stalled_us) + 2 * o->timeout_ms * 1000 + 300000;
+        /* At most an acquire that is under way, the cancel, and an acquire for one that is to be told the same as its twin. */
+        int64_t bound_us = latest(ask->end_us, n->stalled_us) + 3 * o->timeout_ms * 1000 + 300000;
         if (n->alive && !ask->submitting && o->time->now_us > bound_us)
             oracle_fail(o, "%.8s was never answered at node %d: asked %lld ms ago, its wait was over %lld ms ago", ask->story->id.text,
                         ask->node, (long long)(o->time->now_us - ask->submitted_us) / 1000,
@@ -436,6 +523,10 @@ static void check_leases(struct oracle *o)
         int64_t left_us;
         const struct story *story;
         bool held = memory_holder(o->memory, lock, &id, &confirm, &left_us);
+        if (!held || o->held_us[lock] == INT64_MAX || strcmp(o->held_by[lock].text, id.text) != 0)
+            o->held_us[lock] = held ? o->time->now_us : INT64_MAX;
+        if (held)
+            o->held_by[lock] = id;
         if (held)
             o->free_us[lock] = INT64_MAX;
         else if (o->free_us[lock] == INT64_MAX)
@@ -452,12 +543,23 @@ static void check_leases(struct oracle *o)
     }
 }
 
-static bool waits(const struct oracle *o, const struct story *story, int node)
+static bool waits(const struct oracle *o, const struct story *story, const struct memory_claim *claim)
 {
     for (const struct ask *ask = o->asks; ask; ask = ask->next)
-        if (ask->story == story && ask->node == node && ask->op == STORE_ACQUIRE)
+        if (ask->story == story && ask->node == claim->node && ask->op == STORE_ACQUIRE && ask->request->call.confirm == claim->confirm)
             return true;
     return false;
+}
+
+static void check_claim(struct oracle *o, int lock, const struct memory_place *place, const struct memory_claim *claim)
+{
+    const struct story *story = story_of(o, &place->id);
+    const struct oracle_node *n = &o->nodes[claim->node];
+
+    if (n->alive && claim->life == memory_life(o->memory) && !memory_window_open(o->memory) &&
+        o->time->now_us > latest(story->last_end_us, n->calm_us) + SETTLE_US && !waits(o, story, claim))
+        oracle_fail(o, "P8: %.8s has a place in the queue of lock %d, claimed by request #%d of node %d, where nobody waits for it",
+                    story->id.text, lock, (int)claim->confirm, claim->node);
 }
 
 /* P8: places belong to somebody. */
@@ -466,14 +568,27 @@ static void check_places(struct oracle *o)
     for (int lock = 0; lock < MEMORY_LOCKS; lock++) {
         const struct memory_place *places;
         size_t count = memory_places(o->memory, lock, &places);
-        for (size_t i = 0; i < count; i++) {
-            const struct story *story = story_of(o, &places[i].id);
-            const struct oracle_node *n = &o->nodes[places[i].node];
-            if (n->alive && places[i].life == memory_life(o->memory) && !memory_window_open(o->memory) &&
-                o->time->now_us > latest(story->last_end_us, n->calm_us) + SETTLE_US && !waits(o, story, places[i].node))
-                oracle_fail(o, "P8: %.8s has place %zu in the queue of lock %d at node %d, where nobody waits for it", story->id.text,
-                            i + 1, lock, places[i].node);
-        }
+        for (size_t i = 0; i < count; i++)
+            for (size_t k = 0; k < places[i].claim_count; k++)
+                check_claim(o, lock, &places[i], &places[i].claims[k]);
+    }
+}
+
+static bool holds(const struct oracle *o, const struct story *story)
+{
+    return o->held_us[story->lock] != INT64_MAX && strcmp(o->held_by[story->lock].text, story->id.text) == 0;
+}
+
+/* P7: all who ask under one lease id are told that it holds. Where no message is lost, soon. */
+static void check_twins(struct oracle *o)
+{
+    for (const struct ask *ask = o->asks; ask; ask = ask->next) {
+        const struct oracle_node *n = &o->nodes[ask->node];
+        int64_t since_us = latest(latest(ask->submitted_us, o->held_us[ask->story->lock]), n->calm_us);
+        if (ask->op == STORE_ACQUIRE && holds(o, ask->story) && ask->end_us > o->time->now_us && n->alive && !n->draining && !o->deaf &&
+            o->time->now_us > since_us + TWIN_US)
+            oracle_fail(o, "P7: %.8s waits at node %d for lock %d, which it has held for %lld ms", ask->story->id.text, ask->node,
+                        ask->story->lock, (long long)(o->time->now_us - o->held_us[ask->story->lock]) / 1000);
     }
 }
 
@@ -482,14 +597,11 @@ static void check_placed(struct oracle *o)
 {
     for (struct ask *ask = o->asks; ask; ask = ask->next) {
         const struct oracle_node *n = &o->nodes[ask->node];
-        const struct memory_place *places;
-        size_t count = memory_places(o->memory, ask->story->lock, &places), i = 0;
-        while (i < count && strcmp(places[i].id.text, ask->story->id.text) != 0)
-            i++;
-        if (i < count || ask->placeless_us == 0)
-            ask->placeless_us = i < count ? 0 : o->time->now_us;
-        if (i < count || ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || !n->alive || n->draining ||
-            memory_window_open(o->memory) || (ask->story->nodes & (ask->story->nodes - 1)) != 0) /* another node may have taken it along */
+        bool placed = place_of(o, ask->story) || holds(o, ask->story);
+        if (placed || ask->placeless_us == 0)
+            ask->placeless_us = placed ? 0 : o->time->now_us;
+        if (placed || ask->op != STORE_ACQUIRE || ask->end_us <= o->time->now_us || !n->alive || n->draining ||
+            memory_window_open(o->memory) || ask->story->crowded)
             continue;
         if (o->time->now_us > latest(ask->placeless_us, n->calm_us) + o->poll_ms * 1100 + 1000000)
             oracle_fail(o, "P6: %.8s waits at node %d, and for %lld ms it has had no place in the queue of lock %d", ask->story->id.text,
@@ -523,13 +635,15 @@ void oracle_sweep(struct oracle *o)
 {
     for (int i = 0; i < o->node_count; i++)
         if (o->nodes[i].alive && (o->hostile || !memory_node_ready(o->memory, i)))
-            o->nodes[i].calm_us = o->time->now_us;
+            o->nodes[i].calm_us = o->nodes[i].shaken_us = o->time->now_us;
     if (memory_window_open(o->memory))
-        trouble(o, -1);
+        for (int i = 0; i < o->node_count; i++)
+            o->nodes[i].calm_us = o->time->now_us;
     check_answers(o);
     check_leases(o);
     check_places(o);
     check_placed(o);
+    check_twins(o);
     check_waiting(o);
 }
 

@@ -26,10 +26,15 @@ struct story {
     /* what its client believes */
     bool told, given_up, broken, distrusted; /* distrusted: data were lost since */
     int64_t claim_us, claim_token, claim_run;
+    bool renewed; /* it was asked for: who asks means to hold */
     bool must_go; /* nothing of it may stay in the store; since last_end_us */
+    int voucher;  /* the node that granted, renewed or put back last what was told */
+    int64_t voucher_run;
+    bool owed; /* told and standing when data were lost: has to stand when the window closes */
 
     /* what the store did for it */
     int64_t last_run, ticket, ticket_opened; /* of its place */
+    bool crowded; /* it had more claims to its place than are kept: the oldest request has to look for itself */
 };
 
 struct ask {
@@ -49,6 +54,7 @@ struct oracle_node {
     bool alive, draining;
     int64_t calm_us;    /* since when nothing bad happened to it */
     int64_t stalled_us; /* until when it stalled last */
+    int64_t shaken_us;  /* the same as calm_us, but for what an open window does */
     struct broker *broker;
     int64_t ticks, ticks_at_once, tick_us, second;
 };
@@ -64,10 +70,13 @@ struct oracle {
     struct ask *asks;
     struct oracle_node nodes[MEMORY_NODES];
     int node_count;
-    int64_t opened, lost_us, died_us, free_us[MEMORY_LOCKS], greatest[MEMORY_LOCKS];
+    bool deaf;    /* messages may get lost */
+    int64_t opened, lost_us, died_us, greatest[MEMORY_LOCKS];
+    int64_t free_us[MEMORY_LOCKS], held_us[MEMORY_LOCKS]; /* since when; INT64_MAX: it isn't */
+    struct lease_id held_by[MEMORY_LOCKS];
     char failure[400];
     struct {
-        uint64_t runs, grants, told, waited_grants, repeats, undone, undelivered, abandoned, unknown, lost, handovers;
+        uint64_t runs, grants, told, waited_grants, repeats, undone, undelivered, abandoned, unknown, lost, owed;
     } seen;
 };
 

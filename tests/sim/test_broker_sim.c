@@ -565,6 +565,7 @@ static void set_up(uint64_t seed, enum memory_fault fault, bool trace)
     memory_snapshot(sim.memory);
     for (int64_t i = chance(4000) ? 1 : between(2, 4); i > 0; i--)
         start_node();
+    sim.oracle.deaf = sim.kind == DEAF || sim.kind == ALL;
     sim.oracle.quick = sim.kind == CALM && sim.node_count == 1;
     weather_changes(NULL, 0);
     virtual_time_at(&sim.time, soon(4000000), take_snapshot, NULL, 0);

@@ -77,7 +77,7 @@ int main()
         return 3;
     pawl_close(client);
     std::printf("%s\n", pawl_code_name(PAWL_ERR_HELD));
-    return std::strcmp(pawl_code_name(0), "ok");
+    return keep.on_event != on_event || std::strcmp(pawl_code_name(0), "ok") != 0;
 }
 EOC
 

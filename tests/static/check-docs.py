@@ -165,7 +165,7 @@ class Code:
             self.events[event] = "warn"
         scripts = "\n".join(read(name) for name in names if name.startswith("daemon/scripts/"))
         self.commands = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", scripts)}
-        self.commands |= {"eval", "evalsha", "subscribe", "select", "client|setname"}
+        self.commands |= {"eval", "evalsha", "subscribe", "select", "client|setname", "script|load"}
         self.scripts = [name.lower() for name in re.findall(r"^ *SCRIPT_(\w+),", read("daemon/redis_script.h"), re.M) if name != "COUNT"]
         self.check()
 

@@ -13,7 +13,7 @@ rules() {
         printf "%s:%s: includes %s: %s\n", file, line, shown, why
     }
     function is_library() {
-        return inc ~ /^(event2\/|event|evdns|evhttp|evutil|hiredis|jansson|uuid\/|uthash|utlist|utarray|utstring|check\.h|openssl\/|valgrind\/)/
+        return inc ~ /^(event2\/|event|evdns|evhttp|evutil|hiredis|jansson|uuid\/|uthash|utlist|utarray|utstring|check\.h|openssl\/|valgrind\/|curl\/)/
     }
     {
         file = $1; line = $2; shown = $3
@@ -55,6 +55,8 @@ rules() {
         if (room ~ /^(proto|daemon|client)$/) {
             if (inc ~ /^jansson/ && file != "proto/json.c")
                 breach("only proto/json.c sees jansson")
+            if (inc ~ /^curl\// && file != "client/wire.c")
+                breach("only client/wire.c sees libcurl")
             if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
                 breach("only daemon/redis_* sees hiredis")
             if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_front|listener|stream|redis_link|daemon)$/))
@@ -192,6 +194,10 @@ daemon/daemon.c|"client/pawl.h"|yes
 daemon/daemon.c|"tests/lib/check_main.h"|yes
 client/pawl.c|"daemon/http.h"|yes
 client/pawl.c|"proto/errors.h"|no
+client/wire.c|<curl/curl.h>|no
+client/pawl.c|<curl/curl.h>|yes
+client/wire.h|<curl/curl.h>|yes
+daemon/broker.c|<curl/curl.h>|yes
 daemon/router.c|"daemon/heap.c"|yes
 CASES
     echo "check-includes self-test: $passed passed, $failed failed"

@@ -12,7 +12,7 @@ scan() {
     (
         cd "$1"
         # every word of the build files, comments aside
-        words=$(find . -maxdepth 2 \( -name '*.am' -o -name Makefile.am \) -print | sort | xargs sed -e '/^#/d' | tr -s '=+ \t\\()' '\n')
+        words=$(find . -maxdepth 3 -name '*.am' ! -path './build*' -print | sort | xargs sed -e '/^#/d' | tr -s '=+ \t\\()' '\n')
         {
             for place in proto daemon client docs; do
                 if [ -d "$place" ]; then find "$place" -name '*.[ch]' -o -name '*.lua' -o -name '*.md' -o -name '*.yaml'; fi

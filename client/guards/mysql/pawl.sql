@@ -2,13 +2,14 @@
 --
 --     mariadb <pawl.sql        (or: mysql <pawl.sql)
 --
--- pawl.fences keeps the greatest token that each resource has taken. pawl.fence(resource, token) claims a resource in the caller's transaction. pawl.guard(resource)
--- is for triggers: it claims with the token in @pawl_token. README.md tells how they are used. Running this file again is harmless and loses no token.
--- MySQL 8.0.16, MariaDB 10.3 or later; the guarded tables must be InnoDB.
+-- pawl.fences keeps the greatest token that each resource has taken. pawl.fence(resource, token) claims a resource in the caller's
+-- transaction. pawl.guard(resource) is for triggers: it claims with the token in @pawl_token. README.md tells how they are used. Running
+-- this file again is harmless and loses no token. MySQL 8.0.16, MariaDB 10.3 or later; the guarded tables must be InnoDB.
 --
--- Why it is correct under concurrency: INSERT ... ON DUPLICATE KEY UPDATE takes the exclusive lock of the resource's row, new or old, and keeps it until the
--- transaction ends; so of two transactions with one resource the second waits for the first. Statements that lock read what was committed last, at every
--- isolation level, not the transaction's snapshot: having waited, the second compares with what the first has left. GREATEST() keeps the row from going down.
+-- Why it is correct under concurrency: INSERT ... ON DUPLICATE KEY UPDATE takes the exclusive lock of the resource's row, new or old, and
+-- keeps it until the transaction ends; so of two transactions with one resource the second waits for the first. Statements that lock read
+-- what was committed last, at every isolation level, not the transaction's snapshot: having waited, the second compares with what the
+-- first has left. GREATEST() keeps the row from going down.
 
 CREATE DATABASE IF NOT EXISTS pawl;
 
@@ -37,9 +38,11 @@ BEGIN
     END IF;
 END //
 
--- Claims the resource for this token until the end of the transaction. Smaller than one before: error PAWL1. Not a token, or not a name: PAWL2.
+-- Claims the resource for this token until the end of the transaction. Smaller than one before: error PAWL1. Not a token, or not a name:
+-- PAWL2.
 --
--- The token comes as text, since a BIGINT parameter would round 16.5 up to 17, which is another's token. Numbers are turned into their text by the server.
+-- The token comes as text, since a BIGINT parameter would round 16.5 up to 17, which is another's token. Numbers are turned into their
+-- text by the server.
 CREATE PROCEDURE pawl.fence(
     IN in_resource VARCHAR(300) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     IN in_token VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin)

@@ -1,4 +1,5 @@
--- The trigger form: an example to copy, for a table "accounts". From then on a session that says no token, or a stale one, can't write to it.
+-- The trigger form: an example to copy, for a table "accounts". From then on a session that says no token, or a stale one, can't write to
+-- it.
 --
 --     mariadb mydb <protect-table.sql
 --

@@ -2,13 +2,14 @@
 --
 --     psql -d mydb -v ON_ERROR_STOP=1 -f pawl.sql
 --
--- pawl.fences keeps the greatest token that each resource has taken. pawl.fence(resource, token) claims a resource in the caller's transaction. pawl.guard is
--- the trigger that does so for every statement or row of a table. README.md tells how they are used. Running this file again is harmless and loses no token.
--- PostgreSQL 11 or later.
+-- pawl.fences keeps the greatest token that each resource has taken. pawl.fence(resource, token) claims a resource in the caller's
+-- transaction. pawl.guard is the trigger that does so for every statement or row of a table. README.md tells how they are used. Running
+-- this file again is harmless and loses no token. PostgreSQL 11 or later.
 --
--- Why it is correct under concurrency: INSERT ... ON CONFLICT DO UPDATE waits for whoever holds the resource's row, new or old, and then holds it until the
--- transaction ends; so of two transactions with one resource the second waits for the first. Having waited, at READ COMMITTED its WHERE looks at what the first
--- has committed; at REPEATABLE READ and SERIALIZABLE it fails with 40001, and meets the new token when it is run again.
+-- Why it is correct under concurrency: INSERT ... ON CONFLICT DO UPDATE waits for whoever holds the resource's row, new or old, and then
+-- holds it until the transaction ends; so of two transactions with one resource the second waits for the first. Having waited, at READ
+-- COMMITTED its WHERE looks at what the first has committed; at REPEATABLE READ and SERIALIZABLE it fails with 40001, and meets the new
+-- token when it is run again.
 
 BEGIN;
 
@@ -34,7 +35,8 @@ CREATE TRIGGER only_up BEFORE UPDATE ON pawl.fences
     FOR EACH ROW WHEN (NEW.token < OLD.token OR NEW.resource <> OLD.resource)
     EXECUTE FUNCTION pawl.refuse_lower();
 
--- Claims the resource for this token until the end of the transaction. Smaller than one before: error PAWL1. Not a token, or not a name: PAWL2.
+-- Claims the resource for this token until the end of the transaction. Smaller than one before: error PAWL1. Not a token, or not a name:
+-- PAWL2.
 CREATE OR REPLACE FUNCTION pawl.fence(resource text, token bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -49,7 +51,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'PAWL2', MESSAGE = 'PAWL2 not a resource: its name has 1 to 255 characters';
     END IF;
 
-    -- This transaction has the row already. The setting is undone together with the claim, by the transaction's end or its rollback to a savepoint.
+    -- This transaction has the row already. The setting is undone together with the claim, by the transaction's end or its rollback to a
+    -- savepoint.
     IF (claims ->> fence.resource)::bigint = fence.token THEN
         RETURN;
     END IF;

@@ -4,9 +4,11 @@
 --
 --     redis-cli -x FUNCTION LOAD REPLACE <pawl.lua
 --
--- A fence is a string key that holds the greatest token taken; the caller names it. README.md tells how the two functions are used. Redis 7.0 or later, Valkey.
+-- A fence is a string key that holds the greatest token taken; the caller names it. README.md tells how the two functions are used. Redis
+-- 7.0 or later, Valkey.
 --
--- Why it is correct under concurrency: Redis runs a function to its end before anything else, so nobody comes between the comparison and the write.
+-- Why it is correct under concurrency: Redis runs a function to its end before anything else, so nobody comes between the comparison and
+-- the write.
 
 local GREATEST = 9007199254740991 -- 2^53 - 1: up to here the numbers of Lua are exact
 
@@ -53,8 +55,9 @@ local function pawl_fence(keys, args)
     return claim(keys[1], args[1]) or redis.status_reply('OK')
 end
 
--- FCALL pawl_write N FENCE KEY... TOKEN COUNT WORD... [COUNT WORD...]: claims and runs the commands, each preceded by the count of its words. Answers the list
--- of their replies. Nothing runs if the call is malformed or the token is refused. As in MULTI, what ran before a command that failed is not undone.
+-- FCALL pawl_write N FENCE KEY... TOKEN COUNT WORD... [COUNT WORD...]: claims and runs the commands, each preceded by the count of its
+-- words. Answers the list of their replies. Nothing runs if the call is malformed or the token is refused. As in MULTI, what ran before a
+-- command that failed is not undone.
 local function pawl_write(keys, args)
     if #keys < 1 or #args < 3 then
         return redis.error_reply('ERR pawl_write takes the fence and the keys, a token, and for each command the count of its words and the words')

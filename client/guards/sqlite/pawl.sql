@@ -2,12 +2,13 @@
 --
 --     sqlite3 my.db <pawl.sql
 --
--- pawl_fences keeps the greatest token that each resource has taken. INSERT INTO pawl_fence (resource, token) VALUES (?, ?) claims a resource in the
--- caller's transaction: pawl_fence is a view whose trigger does the work. README.md tells how it is used. Running this file again is harmless and loses no
--- token. SQLite 3.24 or later.
+-- pawl_fences keeps the greatest token that each resource has taken. INSERT INTO pawl_fence (resource, token) VALUES (?, ?) claims a
+-- resource in the caller's transaction: pawl_fence is a view whose trigger does the work. README.md tells how it is used. Running this
+-- file again is harmless and loses no token. SQLite 3.24 or later.
 --
--- Why it is correct under concurrency: SQLite has one writer at a time, and a claim makes its transaction that writer until it ends. A transaction that began
--- by reading and finds that another has written since is refused by SQLite itself (SQLITE_BUSY_SNAPSHOT in WAL mode, SQLITE_BUSY otherwise).
+-- Why it is correct under concurrency: SQLite has one writer at a time, and a claim makes its transaction that writer until it ends. A
+-- transaction that began by reading and finds that another has written since is refused by SQLite itself (SQLITE_BUSY_SNAPSHOT in WAL
+-- mode, SQLITE_BUSY otherwise).
 
 CREATE TABLE IF NOT EXISTS pawl_fences (
     resource TEXT NOT NULL PRIMARY KEY CHECK (typeof(resource) = 'text' AND length(resource) BETWEEN 1 AND 255),
@@ -30,7 +31,8 @@ CREATE VIEW pawl_fence (resource, token) AS SELECT resource, token FROM pawl_fen
 
 -- Smaller than one before: error PAWL1. Not a token, or not a name: PAWL2.
 --
--- No ON CONFLICT in here: SQLite lets the OR IGNORE or OR REPLACE of the statement outside take the place of a conflict clause in a trigger.
+-- No ON CONFLICT in here: SQLite lets the OR IGNORE or OR REPLACE of the statement outside take the place of a conflict clause in a
+-- trigger.
 CREATE TRIGGER pawl_fence_claim INSTEAD OF INSERT ON pawl_fence
 BEGIN
     SELECT RAISE(ABORT, 'PAWL2 not a fencing token') WHERE typeof(NEW.token) <> 'integer' OR NEW.token NOT BETWEEN 1 AND 9007199254740991;
