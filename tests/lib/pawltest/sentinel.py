@@ -126,6 +126,7 @@ class Group:
         return f"sentinel://{addresses}/{MASTER}"
 
     def allow_replication(self, server):
+        server.forget_connection()  # a sentinel closes the clients of a server whose role it changes
         server.command("ACL", "SETUSER", "copier", "on", ">copy", "+psync", "+replconf", "+ping")
 
     @property
@@ -175,6 +176,7 @@ class Group:
     def cut_replication(self):
         """Replicas stay behind from here on, and stay where the sentinels can promote them."""
         master = self.master
+        master.forget_connection()
         master.command("ACL", "SETUSER", "copier", "off")
         master.command("CLIENT", "KILL", "TYPE", "replica")
         until(lambda: master.info("replication")["connected_slaves"] == "0", what="no replica is connected")
