@@ -1227,9 +1227,11 @@ static void send_beat(struct redis_store *s, bool whole);
 
 static int64_t beat_interval_us(const struct redis_store *s)
 {
-    int64_t tick = s->config.window_ms / 6;
+    int64_t tick = s->config.window_ms / 6, beats = (tick + BEAT_MS - 1) / BEAT_MS;
 
-    return (s->window_open && tick > 0 && tick < BEAT_MS ? tick : BEAT_MS) * 1000;
+    if (!s->window_open || beats < 1)
+        return BEAT_MS * 1000;
+    return (tick / beats + 1) * 1000; /* a whole number of beats is a tick and a little more: none comes just too early for its tick */
 }
 
 static void beat_answered(struct redis_command *command, const redisReply *reply)

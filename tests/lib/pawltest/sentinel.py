@@ -182,25 +182,29 @@ class Group:
         until(lambda: master.info("replication")["connected_slaves"] == "0", what="no replica is connected")
 
     def failover(self):
-        """Asks for one, and returns the new master when all sentinels name it."""
+        """Asks for one, and returns the new master when all sentinels name it. Sentinels may give one up (one of them turned the promoted server back
+        before it had heard of the failover), so it is asked for until it has come."""
         before = self.master
         sentinel = next(sentinel for sentinel in self.sentinels if sentinel.running())
 
-        def asked():
+        def done():
+            if self._all_name_another(before):
+                return True
             try:
-                return sentinel.command("SENTINEL", "FAILOVER", MASTER) == "OK"
+                if sentinel.names() == before.port:
+                    sentinel.command("SENTINEL", "FAILOVER", MASTER)
             except RespError as error:
                 assert "INPROG" in str(error) or "NOGOODSLAVE" in str(error), error
-                return False
+            return False
 
-        until(asked, 60, "the failover begins", every_s=0.1)
-        return self.wait_other_master(before)
+        until(done, 90, "the failover is over", every_s=0.1)
+        return self.master
+
+    def _all_name_another(self, before):
+        return all(sentinel.names() != before.port for sentinel in self.sentinels if sentinel.running())
 
     def wait_other_master(self, before):
-        def others():
-            return all(sentinel.names() != before.port for sentinel in self.sentinels if sentinel.running())
-
-        until(others, 60, "the sentinels name another master", every_s=0.05)
+        until(lambda: self._all_name_another(before), 60, "the sentinels name another master", every_s=0.05)
         return self.master
 
     def settle(self):
