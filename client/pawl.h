@@ -146,8 +146,8 @@ const char *pawl_lease_id(const struct pawl_lease *lease); /* a secret: who know
 int64_t pawl_lease_token(const struct pawl_lease *lease);  /* the fencing token, 1 to 2^53-1; 0: not known (adopted) */
 int64_t pawl_lease_ttl_ms(const struct pawl_lease *lease); /* as asked for last */
 
-/* When the lease ends at the latest in pawld's view is never before this: it counts from before the request was sent. 0: not known, lost or
- * released. */
+/* A time before which the lease does not end in Redis, unless somebody ends it: it counts from before the request was sent. 0: not known,
+ * lost or released. */
 int64_t pawl_lease_deadline_us(const struct pawl_lease *lease);
 int64_t pawl_lease_left_ms(const struct pawl_lease *lease); /* until then; 0 when it is over */
 int64_t pawl_now_us(void);                                  /* CLOCK_BOOTTIME */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the pytest suite tests/NAME against a built pawld: run-pytest.sh NAME [PYTEST ARGUMENTS]
 #
-# Environment, all of it set by `make check` and found when run by hand: PAWLD the program under test, TOP_SRCDIR the sources, PYTHON_PYTEST the Python.
+# Environment, all of it set by `make check` and found when run by hand: PAWLD and PAWL the programs under test, TOP_SRCDIR the sources, PYTHON_PYTEST the Python.
 # PAWL_TEST_JOBS: how many workers (4; most tests wait for something), where pytest-xdist is there. PAWL_SUITE_TIMEOUT: after how many seconds the suite is
 # ended and has failed (1200).
 set -eu
@@ -10,6 +10,7 @@ suite=$1
 shift
 TOP_SRCDIR=$(cd "${TOP_SRCDIR:-$(dirname "$0")/..}" && pwd)
 PAWLD=${PAWLD:-$TOP_SRCDIR/build/pawld}
+PAWL=${PAWL:-$TOP_SRCDIR/build/pawl}
 python=${PYTHON_PYTEST:-/usr/bin/python3}
 jobs=${PAWL_TEST_JOBS:-4}
 
@@ -28,6 +29,6 @@ fi
 # The sources may be read-only (make distcheck), so nothing is written beside them.
 PYTHONDONTWRITEBYTECODE=1
 PYTHONPATH=$TOP_SRCDIR/tests/lib:$TOP_SRCDIR/tests${PYTHONPATH:+:$PYTHONPATH}
-export TOP_SRCDIR PAWLD PYTHONDONTWRITEBYTECODE PYTHONPATH
+export TOP_SRCDIR PAWLD PAWL PYTHONDONTWRITEBYTECODE PYTHONPATH
 exec timeout --kill-after=20 "${PAWL_SUITE_TIMEOUT:-1200}" \
     "$python" -m pytest -p no:cacheprovider --rootdir="$TOP_SRCDIR/tests" --color=no -q -ra "$@" "$TOP_SRCDIR/tests/$suite"

@@ -93,8 +93,20 @@ def descendants(pid):
 
 
 def comm(pid):
-    with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
-        return f.read().strip()
+    """Empty when it has ended meanwhile."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def group(pid):
+    """None when it has ended meanwhile."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
 
 
 @pytest.fixture
@@ -171,15 +183,17 @@ def test_a_shell_with_job_control_runs_inside_c44(terminal, name):
     terminal.expect(PROMPT)
     terminal.line("echo inner $PAWL_LOCK")
     terminal.expect(f"inner {name}\r\n")
+    terminal.expect(PROMPT)
+    sleeps = lambda: [pid for pid in descendants(terminal.pid) if comm(pid) == "sleep" and group(pid) == terminal.foreground()]  # noqa: E731
     terminal.line("sleep 600")
-    until(lambda: [pid for pid in descendants(terminal.pid) if comm(pid) == "sleep" and os.getpgid(pid) == terminal.foreground()],
-          what="it sleeps in the foreground")
+    until(sleeps, what="it sleeps in the foreground")
     terminal.type("\x1a")  # stops the sleep, for the inner shell
     terminal.expect("Stopped")
-    terminal.line("kill -KILL %1")
-    until(lambda: len(descendants(terminal.pid)) == 2, what="the sleep has ended")
-    terminal.line("true")
-    terminal.expect("Killed")
+    terminal.expect(PROMPT)
+    terminal.line("fg")
+    until(sleeps, what="it sleeps in the foreground again")
+    terminal.type("\x03")
+    terminal.expect(PROMPT)
     terminal.line("exit 3")
     terminal.expect("exit\r\n")
     terminal.expect(PROMPT)

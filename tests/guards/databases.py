@@ -274,7 +274,7 @@ class MariadbServer(Database):
             "--skip-networking",
             f"--pid-file={self.data}/pid", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=16M",
                 "--innodb-flush-log-at-trx-commit=2",
-            "--innodb-lock-wait-timeout=20", "--skip-log-bin", "--skip-name-resolve"])
+            "--innodb-lock-wait-timeout=20", "--skip-log-bin", "--skip-name-resolve", "--innodb-use-native-aio=0"])
 
     def client_argv(self, stop=False):
         argv = ["mariadb", "--no-defaults", f"--socket={self.socket_folder}/db", "--user=root", "--batch", "--skip-column-names",

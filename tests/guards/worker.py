@@ -15,10 +15,15 @@ from pawltest.http import Api
 
 job = json.loads(sys.argv[1])
 api = Api(job["pawld"], timeout_s=60)
-status, lease = api.acquire(job["lock"], ttl_ms=job["ttl_ms"], wait_ms=job["wait_ms"], lease_id=str(uuid.uuid4()))
+lease_id = str(uuid.uuid4())
+status = 503
+while status == 503:  # not known, or too late to be of use: the same again
+    status, lease = api.acquire(job["lock"], ttl_ms=job["ttl_ms"], wait_ms=job["wait_ms"], lease_id=lease_id)
 print(json.dumps({"status": status, **lease}), flush=True)
 sys.stdin.readline()
 text = job["write"].replace("@TOKEN@", str(lease["token"]))
 done = subprocess.run(job["client"], input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
-status, reply = api.release(job["lock"], lease_id=lease["lease_id"])
+status = 503
+while status == 503:
+    status, reply = api.release(job["lock"], lease_id=lease_id)
 print(json.dumps({"client": done.returncode, "said": done.stdout, "release": status, "error": reply.get("error")}), flush=True)

@@ -161,7 +161,8 @@ static void block_free(struct memory *m, void *at)
 
 static void command_free(struct memory *m, struct command *c)
 {
-    free(c->parts);
+    if (c->parts)
+        block_free(m, c->parts);
     block_free(m, c);
 }
 
@@ -1111,7 +1112,7 @@ static void fill_part(struct node *n, struct command *part, const struct store_c
 /* It has no call of its own on the way: it shares the release's fate. */
 static void add_rider(struct node *n, struct command *c, const struct store_call *rider)
 {
-    c->parts = sim_alloc(sizeof(*c));
+    c->parts = block_new(n->memory, sizeof(*c));
     c->part_count = 1;
     fill_part(n, c->parts, rider);
 }
@@ -1164,7 +1165,7 @@ static void send_batch(struct node *n, struct store_call *calls, size_t count)
     int64_t deadline_us = INT64_MAX;
 
     c->kind = PLAIN;
-    c->parts = sim_alloc(count * sizeof(*c));
+    c->parts = block_new(n->memory, count * sizeof(*c));
     for (struct store_call *call = calls; call; call = call->next) {
         struct command *part = &c->parts[c->part_count++];
         fill_part(n, part, call);

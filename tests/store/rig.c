@@ -346,11 +346,27 @@ struct asked *acquire(struct node *node, const char *name, char id)
     return done(ask(node, STORE_ACQUIRE, name, id));
 }
 
+struct asked *queue_up_anew(struct node *node, const char *name, char id)
+{
+    struct asked *asked = ask(node, STORE_ACQUIRE, name, id);
+
+    asked->call.queue = true;
+    return done(asked);
+}
+
 struct asked *queue_up(struct node *node, const char *name, char id)
 {
     struct asked *asked = ask(node, STORE_ACQUIRE, name, id);
 
     asked->call.queue = true;
+    for (struct asked *other = asked - 1; other >= calls; other--) {
+        if (other->node != node || other->call.op != STORE_ACQUIRE || !other->call.queue || strcmp(other->name, name) != 0 ||
+            strcmp(other->call.lease_id.text, asked->call.lease_id.text) != 0)
+            continue;
+        if (other->call.result != STORE_DONE && other->call.result != STORE_REPEATED)
+            asked->call.confirm = other->call.confirm;
+        break;
+    }
     return done(asked);
 }
 

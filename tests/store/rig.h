@@ -96,7 +96,9 @@ struct asked *expect_at(struct asked *asked, enum store_result wanted, const cha
 
 /* Submitted and answered: */
 struct asked *acquire(struct node *node, const char *name, char id);  /* takes no place */
-struct asked *queue_up(struct node *node, const char *name, char id); /* takes one */
+/* Takes one. Asked again by the same node it is the same request, as a waiter that was woken is, until it got the lock. */
+struct asked *queue_up(struct node *node, const char *name, char id);
+struct asked *queue_up_anew(struct node *node, const char *name, char id); /* another request: a twin of the first */
 struct asked *renew(struct node *node, const char *name, char id, int64_t ttl_ms);
 struct asked *renew_known(struct node *node, const struct asked *grant, int64_t ttl_ms); /* as a node whose table has the lease */
 struct asked *put_back(struct node *node, const struct asked *grant, int64_t left_ms);

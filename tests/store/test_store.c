@@ -584,6 +584,91 @@ START_TEST(P7_a_place_that_went_to_another_node_is_not_given_up_by_the_first)
 }
 END_TEST
 
+/* Two requests under one lease id, a client that came back while its old connection lasts: whichever leaves first, the other keeps the place. */
+START_TEST(P6_P7_a_place_is_given_up_with_the_last_of_its_requests)
+{
+    struct asked *b[2], *c;
+
+    take(one, "L", 'a');
+    for (int how = 0; how < 4; how++) { /* bit 0: the newer one leaves first; bit 1: both are at one node */
+        struct node *node[2] = {one, how & 2 ? one : two};
+        int first = how & 1, other = !first;
+
+        b[0] = EXPECT(queue_up_anew(node[0], "L", 'b'), STORE_HELD);
+        EXPECT(queue_up(two, "L", 'c'), STORE_HELD);
+        b[1] = EXPECT(queue_up_anew(node[1], "L", 'b'), STORE_HELD);
+        ck_assert_int_eq(b[1]->call.ret_ticket, b[0]->call.ret_ticket);
+        ck_assert_int_eq(b[1]->call.ret_waiters, 2);
+        c = EXPECT(cancel(node[first], b[first]), STORE_DONE);
+        ck_assert_int_eq(c->call.ret_waiters, 2);
+        EXPECT(cancel(node[first], b[first]), STORE_DONE); /* again: nothing */
+        ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 1);
+        c = EXPECT(cancel(node[other], b[other]), STORE_DONE);
+        ck_assert_int_eq(c->call.ret_waiters, 1);
+        ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 0);
+        EXPECT(leave(two, "L", 'c'), STORE_DONE);
+    }
+    ck_assert(node_heard_nothing(one) && node_heard_nothing(two));
+}
+END_TEST
+
+/* The cancel of a request that was over before it had a place, sent again and so arriving behind its successor's acquire. */
+START_TEST(P6_a_cancel_that_comes_late_leaves_the_newer_requests_place)
+{
+    struct asked *old = ask(one, STORE_ACQUIRE, "L", 'b'), *newer;
+
+    take(one, "L", 'a');
+    old->call.queue = true;
+    newer = EXPECT(queue_up_anew(one, "L", 'b'), STORE_HELD);
+    EXPECT(cancel(one, old), STORE_DONE);
+    EXPECT(cancel(two, old), STORE_DONE);
+    EXPECT(cancel(two, newer), STORE_DONE); /* that number of another node is another request */
+    ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 1);
+    EXPECT(release(one, "L", 'a'), STORE_DONE);
+    EXPECT(queue_up(one, "L", 'b'), STORE_DONE);
+}
+END_TEST
+
+START_TEST(P6_the_oldest_of_more_than_four_requests_is_forgotten_and_no_other)
+{
+    struct asked *b[6];
+
+    take(one, "L", 'a');
+    for (int i = 0; i < 6; i++)
+        b[i] = EXPECT(queue_up_anew(i % 2 ? one : two, "L", 'b'), STORE_HELD);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 1);
+        EXPECT(cancel(i % 2 ? one : two, b[i]), STORE_DONE);
+    }
+    ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 0);
+    ck_assert_int_eq(redis_server_int(&redis, "EXISTS %s", key("waiters", "L")), 0);
+}
+END_TEST
+
+START_TEST(P7_all_who_wait_under_one_lease_id_are_told_and_no_one_is_granted_past_them)
+{
+    struct asked *b, *twin, *c;
+
+    take(one, "L", 'a');
+    EXPECT(queue_up(one, "L", 'b'), STORE_HELD);
+    twin = EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
+    EXPECT(queue_up(one, "L", 'c'), STORE_HELD);
+    EXPECT(release(one, "L", 'a'), STORE_DONE);
+    ck_assert(node_took(two, 'w', 'b', "L")); /* the newer request is woken */
+    b = EXPECT(queue_up(one, "L", 'b'), STORE_DONE);
+    ck_assert(node_took(two, 'w', 'b', "L")); /* granted here: the other is to look */
+    c = EXPECT(cancel(one, b), STORE_DONE);   /* nobody could be told: the place is still the twin's */
+    ck_assert(c->call.ret_undone);
+    ck_assert(node_took(two, 'w', 'b', "L"));
+    EXPECT(queue_up(one, "L", 'c'), STORE_TURN);
+    twin = EXPECT(queue_up(two, "L", 'b'), STORE_DONE);
+    b = EXPECT(queue_up_anew(one, "L", 'b'), STORE_REPEATED);
+    ck_assert_int_eq(b->call.ret_token, twin->call.ret_token);
+    EXPECT(release(two, "L", 'b'), STORE_DONE);
+    EXPECT(queue_up(one, "L", 'c'), STORE_DONE);
+}
+END_TEST
+
 START_TEST(P6_C35_waiters_of_a_dead_node_hold_nobody_up)
 {
     struct node *dead = rig_ready_node();
@@ -759,6 +844,38 @@ START_TEST(H1_an_undo_does_not_kill_a_lease_that_a_retry_was_told_it_holds)
 }
 END_TEST
 
+/* The repeated call's client leaves before it is told: its undo must not end what the first call's client was told (P1). */
+START_TEST(P1_H1_the_undo_of_a_repeated_acquire_leaves_the_lease_to_whom_it_was_told)
+{
+    for (int how = 0; how < 4; how++) {
+        struct node *other = how & 1 ? one : two;
+        struct asked *a = take(one, "L", 'a'), *again, *c;
+
+        again = how & 2 ? queue_up_anew(other, "L", 'a') : acquire(other, "L", 'a');
+        EXPECT(again, STORE_REPEATED);
+        c = EXPECT(cancel(other, again), STORE_DONE);
+        ck_assert(!c->call.ret_undone);
+        ck_assert(c->call.ret_own);
+        EXPECT(acquire(two, "L", 'b'), STORE_HELD);
+        EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
+        EXPECT(cancel(one, a), STORE_DONE); /* nor can the first call's own any more: the repeat may have been told */
+        ck_assert_int_eq(EXPECT(renew(one, "L", 'a', TTL_MS), STORE_DONE)->call.ret_token, a->call.ret_token);
+        EXPECT(release(one, "L", 'a'), STORE_DONE);
+    }
+}
+END_TEST
+
+START_TEST(P7_an_acquire_that_is_run_again_is_no_repeat_and_can_be_undone)
+{
+    struct asked *a = take(one, "L", 'a'), *again = ask(one, STORE_ACQUIRE, "L", 'a');
+
+    again->call.confirm = a->call.confirm;
+    ck_assert_int_eq(EXPECT(submit(again), STORE_DONE)->call.ret_token, a->call.ret_token);
+    ck_assert(EXPECT(cancel(one, again), STORE_DONE)->call.ret_undone);
+    ck_assert_str_eq(keys_left(), "fence incarnation node node");
+}
+END_TEST
+
 START_TEST(H1_the_same_confirm_number_of_another_node_is_another_number)
 {
     struct asked *a = take(one, "L", 'a'), *c = ask(two, STORE_CANCEL, "L", 'a');
@@ -858,88 +975,412 @@ START_TEST(P8_C37_a_free_lock_without_waiters_leaves_nothing_in_the_store)
 }
 END_TEST
 
+/* ---- many calls in one turn of the loop ---- */
+
+static struct asked *in_turn(struct node *node, enum store_op op, const char *name, char id)
+{
+    return submit(ask(node, op, name, id));
+}
+
+static int64_t scripts_run(void)
+{
+    return redis_server_int(&redis, "EVAL %s 0", "return tonumber(string.match(redis.call('INFO', 'commandstats'), 'cmdstat_evalsha:calls=(%d+)') or 0)");
+}
+
+START_TEST(P2_plain_calls_of_one_turn_share_runs_and_get_each_its_own_answer)
+{
+    enum { COUNT = 150 };
+    struct asked *taken[COUNT], *released[COUNT];
+    char name[24];
+
+    take(one, "warm", 'a');
+    EXPECT(release(one, "warm", 'a'), STORE_DONE);
+    redis_server_ok(&redis, "CONFIG RESETSTAT");
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof(name), "lock-%d", i);
+        taken[i] = in_turn(one, STORE_ACQUIRE, name, "abcd"[i % 4]);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        EXPECT(taken[i], STORE_DONE);
+        ck_assert_int_eq(taken[i]->call.ret_ttl_ms, TTL_MS);
+        ck_assert_str_eq(taken[i]->call.holder.owner, taken[i]->owner);
+        ck_assert(i == 0 || taken[i]->call.ret_token > taken[i - 1]->call.ret_token);
+    }
+    ck_assert_int_ge(node_fence(one), taken[COUNT - 1]->call.ret_token);
+    for (int i = 0; i < COUNT; i += 10) {
+        snprintf(name, sizeof(name), "lock-%d", i);
+        EXPECT(check(two, name, taken[i]->call.ret_token), STORE_DONE);
+        ck_assert_int_gt(lock_pttl(name), TTL_MS - 5000);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof(name), "lock-%d", i);
+        released[i] = in_turn(one, STORE_RELEASE, name, "abcd"[i % 4]);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        EXPECT(released[i], STORE_DONE);
+        ck_assert_int_eq(released[i]->call.ret_token, taken[i]->call.ret_token);
+        ck_assert_str_eq(released[i]->call.ret_woken.text, "");
+    }
+    ck_assert_int_lt(scripts_run(), COUNT); /* of 300 calls and some beats */
+    ck_assert_str_eq(keys_left(), "fence incarnation node node");
+}
+END_TEST
+
+START_TEST(P1_one_lock_several_times_in_one_turn_has_one_holder)
+{
+    struct asked *l[3], *m[2], *n[3];
+
+    for (int i = 0; i < 3; i++)
+        l[i] = in_turn(one, STORE_ACQUIRE, "L", "abc"[i]);
+    for (int i = 0; i < 2; i++)
+        m[i] = in_turn(one, STORE_ACQUIRE, "M", 'd');
+    n[0] = in_turn(one, STORE_ACQUIRE, "N", 'a'); /* taken and given back in one turn */
+    n[1] = in_turn(one, STORE_RELEASE, "N", 'a');
+    n[2] = in_turn(one, STORE_RELEASE, "N", 'a');
+    EXPECT(l[0], STORE_DONE);
+    for (int i = 1; i < 3; i++) {
+        EXPECT(l[i], STORE_HELD);
+        ck_assert_int_eq(l[i]->call.holder.token, l[0]->call.ret_token);
+        ck_assert_str_eq(l[i]->call.holder.owner, "owner a");
+    }
+    EXPECT(m[0], STORE_DONE);
+    ck_assert_int_eq(EXPECT(m[1], STORE_REPEATED)->call.ret_token, m[0]->call.ret_token);
+    EXPECT(n[0], STORE_DONE);
+    ck_assert_int_eq(EXPECT(n[1], STORE_DONE)->call.ret_token, n[0]->call.ret_token);
+    EXPECT(n[2], STORE_LOST);
+    ck_assert_int_eq(lock_pttl("N"), -2);
+}
+END_TEST
+
+START_TEST(P2_a_lock_released_and_taken_in_one_turn_changes_hands)
+{
+    struct asked *a = take(one, "L", 'a'), *first, *other, *r[2];
+
+    first = in_turn(one, STORE_RELEASE, "L", 'a');
+    r[0] = in_turn(one, STORE_ACQUIRE, "L", 'b');
+    other = in_turn(one, STORE_RELEASE, "L", 'a'); /* a stranger by then, whenever it is looked at */
+    r[1] = in_turn(one, STORE_ACQUIRE, "L", 'c');
+    ck_assert_int_eq(EXPECT(first, STORE_DONE)->call.ret_token, a->call.ret_token);
+    ck_assert_int_gt(EXPECT(r[0], STORE_DONE)->call.ret_token, a->call.ret_token);
+    EXPECT(other, STORE_LOST);
+    EXPECT(r[1], STORE_HELD);
+    EXPECT(check(two, "L", r[0]->call.ret_token), STORE_DONE);
+}
+END_TEST
+
+START_TEST(P4_P6_what_is_not_plain_among_plain_calls_is_looked_at_by_itself)
+{
+    struct asked *held, *turn_of, *foreign, *hash, *handed, *elsewhere, *lost, *plain, *x;
+
+    x = take(two, "held", 'a');
+    take(one, "waited", 'a');
+    EXPECT(queue_up(two, "waited", 'b'), STORE_HELD);
+    take(one, "free", 'a');
+    EXPECT(queue_up(two, "free", 'b'), STORE_HELD);
+    redis_server_ok(&redis, "DEL %s", key("lock", "free")); /* as when it expires: it is b's turn */
+    take(two, "other", 'c');
+    lock_is_foreign();
+    redis_server_ok(&redis, "SET %s not-ours", key("lock", "foreign"));
+    redis_server_ok(&redis, "HSET %s a b", key("lock", "hash"));
+
+    held = in_turn(one, STORE_ACQUIRE, "held", 'd');
+    turn_of = in_turn(one, STORE_ACQUIRE, "free", 'd');
+    foreign = in_turn(one, STORE_ACQUIRE, "foreign", 'd');
+    hash = in_turn(one, STORE_ACQUIRE, "hash", 'd');
+    handed = in_turn(one, STORE_RELEASE, "waited", 'a');
+    elsewhere = in_turn(one, STORE_RELEASE, "other", 'c');
+    lost = in_turn(one, STORE_RELEASE, "held", 'd');
+    plain = in_turn(one, STORE_ACQUIRE, "plain", 'd');
+    ck_assert_int_eq(EXPECT(held, STORE_HELD)->call.holder.token, x->call.ret_token);
+    EXPECT(turn_of, STORE_TURN);
+    EXPECT(foreign, STORE_UNAVAILABLE);
+    EXPECT(hash, STORE_UNAVAILABLE);
+    EXPECT(handed, STORE_DONE);
+    EXPECT(elsewhere, STORE_DONE);
+    EXPECT(lost, STORE_LOST);
+    EXPECT(plain, STORE_DONE);
+    ck_assert(node_took(two, 'w', 'b', "free"));
+    ck_assert(node_took(two, 'w', 'b', "waited"));
+    ck_assert(node_took(two, 'f', 'c', "other"));
+    ck_assert_str_eq(redis_server_text(&redis, "GET %s", key("lock", "foreign")), "not-ours");
+    ck_assert_int_eq(redis_server_int(&redis, "HLEN %s", key("lock", "hash")), 1);
+    EXPECT(check(two, "plain", plain->call.ret_token), STORE_DONE);
+    EXPECT(queue_up(two, "waited", 'b'), STORE_DONE);
+}
+END_TEST
+
+START_TEST(P3_nothing_is_granted_in_one_turn_while_leases_may_return)
+{
+    struct asked *a = take(one, "L", 'a'), *known, *unknown, *taken[2];
+
+    hold_window_open();
+    known = ask(one, STORE_RELEASE, "L", 'a');
+    known->call.token = a->call.ret_token;
+    taken[0] = in_turn(one, STORE_ACQUIRE, "M", 'b');
+    submit(known);
+    unknown = in_turn(one, STORE_RELEASE, "N", 'b');
+    taken[1] = in_turn(one, STORE_ACQUIRE, "O", 'b');
+    EXPECT(taken[0], STORE_RECOVERING);
+    EXPECT(taken[1], STORE_RECOVERING);
+    EXPECT(known, STORE_DONE);
+    EXPECT(unknown, STORE_RECOVERING);
+    ck_assert_int_eq(strncmp(redis_server_text(&redis, "GET %s", key("lock", "L")), "released ", 9), 0);
+    ck_assert_int_eq(redis_server_int(&redis, "EXISTS %s %s", key("lock", "M"), key("lock", "O")), 0);
+    close_window();
+}
+END_TEST
+
+/* ---- riders ---- */
+
+static struct asked *release_with(struct node *node, const char *name, char id, struct asked *rider)
+{
+    struct asked *r = ask(node, STORE_RELEASE, name, id);
+
+    r->call.rider = &rider->call;
+    r->call.contended = true;
+    rider->submitted_us = now_us();
+    rider->call.queue = true;
+    submit(r);
+    (void)answer(r);
+    ck_assert_int_eq(rider->answers, 1); /* right after the release's */
+    return r;
+}
+
+static struct asked *rider_of(const struct asked *waiter)
+{
+    struct asked *rider = ask(waiter->node, STORE_ACQUIRE, waiter->name, 'f');
+
+    rider->call.lease_id = waiter->call.lease_id;
+    rider->call.confirm = waiter->call.confirm;
+    rider->call.ticket = waiter->call.ret_ticket;
+    rider->call.owner = waiter->call.owner;
+    rider->call.owner_len = waiter->call.owner_len;
+    return rider;
+}
+
+START_TEST(P6_a_release_grants_its_nodes_waiter_if_that_is_the_head)
+{
+    struct asked *a = take(two, "L", 'a'), *b = EXPECT(queue_up(one, "L", 'b'), STORE_HELD), *rider = rider_of(b), *r;
+
+    EXPECT(queue_up(two, "L", 'c'), STORE_HELD);
+    r = EXPECT(release_with(one, "L", 'a', rider), STORE_DONE);
+    ck_assert_str_eq(r->call.ret_woken.text, "");
+    ck_assert_int_eq(r->call.ret_token, a->call.ret_token);
+    EXPECT(rider, STORE_DONE);
+    ck_assert_int_gt(rider->call.ret_token, a->call.ret_token);
+    ck_assert_int_eq(rider->call.ret_ttl_ms, TTL_MS);
+    ck_assert_int_ge(node_fence(one), rider->call.ret_token);
+    ck_assert(node_took(two, 'f', 'a', "L"));
+    ck_assert(node_heard_nothing(two));
+    EXPECT(check(two, "L", rider->call.ret_token), STORE_DONE);
+    ck_assert_int_gt(lock_pttl("L"), TTL_MS - 5000);
+    ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 0);
+    ck_assert_int_eq(EXPECT(inspect(one, "L", 'c'), STORE_DONE)->call.ret_position, 1);
+    ck_assert(EXPECT(cancel(one, rider), STORE_DONE)->call.ret_undone); /* it is a grant like any other */
+    EXPECT(queue_up(two, "L", 'c'), STORE_DONE);
+}
+END_TEST
+
+START_TEST(P6_a_rider_passes_nobody)
+{
+    struct node *deaf;
+    struct asked *c, *rider;
+
+    take(one, "L", 'a');
+    EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
+    c = EXPECT(queue_up(one, "L", 'c'), STORE_HELD);
+    rider = rider_of(c);
+    EXPECT(release_with(one, "L", 'a', rider), STORE_DONE);
+    ck_assert_int_eq(EXPECT(rider, STORE_TURN)->call.ret_ticket, c->call.ret_ticket);
+    ck_assert(node_took(two, 'w', 'b', "L"));
+    EXPECT(queue_up(two, "L", 'b'), STORE_DONE);
+    rider = rider_of(c); /* nor with a release that finds nothing to release */
+    EXPECT(release_with(one, "L", 'a', rider), STORE_LOST);
+    EXPECT(rider, STORE_TURN);
+    EXPECT(release(two, "L", 'b'), STORE_DONE);
+    EXPECT(queue_up(one, "L", 'c'), STORE_DONE);
+
+    deaf = rig_ready_node(); /* the head's node does not listen just now, so the next is to be woken: to look, no more */
+    EXPECT(queue_up(deaf, "L", 'd'), STORE_HELD);
+    c = EXPECT(queue_up(one, "L", 'e'), STORE_HELD);
+    node_stop(deaf);
+    rider = rider_of(c);
+    ck_assert_str_eq(EXPECT(release_with(one, "L", 'c', rider), STORE_DONE)->call.ret_woken.text, id_of('e').text);
+    EXPECT(rider, STORE_TURN);
+    ck_assert_int_eq(lock_pttl("L"), -2);
+    ck_assert_int_eq(EXPECT(inspect(one, "L", 'e'), STORE_DONE)->call.ret_position, 2);
+}
+END_TEST
+
 /* ---- against a model ---- */
 
-enum { LOCKS = 3, IDS = 5, STEPS = 3000 };
+enum { LOCKS = 3, IDS = 5, CLAIMS = 4, STEPS = 3000 };
+struct model_place {
+    int id, count;
+    struct model_claim {
+        int node;
+        uint64_t confirm;
+    } claims[CLAIMS]; /* the newest first */
+};
 struct model_lock {
     int holder, holder_node; /* -1: free */
-    uint64_t confirm;        /* of the call that was told last */
+    uint64_t confirm;        /* of the call whose undo would end it; 0: of none */
     int64_t token;
-    int queue[IDS], queue_node[IDS], waiting;
+    struct model_place places[IDS];
+    int waiting;
+    uint64_t last[IDS][2]; /* the latest acquire of this lease id at this node */
 };
 static struct model_lock model[LOCKS];
 static const char model_ids[] = "abcde";
 
-static int model_place(const struct model_lock *m, int id)
+static int model_position(const struct model_lock *m, int id) /* from 1 */
 {
     for (int i = 0; i < m->waiting; i++)
-        if (m->queue[i] == id)
-            return i;
-    return -1;
+        if (m->places[i].id == id)
+            return i + 1;
+    return 0;
 }
 
-static void model_leave(struct model_lock *m, int id)
+/* Takes away one request's claim to the place, or (confirm 0) each that the node has, and with the last the place. False: there was none. */
+static bool model_leave(struct model_lock *m, int id, int node, uint64_t confirm)
 {
-    int at = model_place(m, id);
+    int at = model_position(m, id) - 1, kept = 0, count;
+    struct model_place *place;
 
     if (at < 0)
-        return;
-    m->waiting--;
-    memmove(&m->queue[at], &m->queue[at + 1], sizeof(int) * (size_t)(m->waiting - at));
-    memmove(&m->queue_node[at], &m->queue_node[at + 1], sizeof(int) * (size_t)(m->waiting - at));
-}
-
-static void model_enter(struct model_lock *m, int id, int node)
-{
-    int at = model_place(m, id);
-
-    if (at < 0) {
-        at = m->waiting++;
-        m->queue[at] = id;
+        return false;
+    place = &m->places[at];
+    count = place->count;
+    for (int i = 0; i < count; i++)
+        if (place->claims[i].node != node || (confirm && place->claims[i].confirm != confirm))
+            place->claims[kept++] = place->claims[i];
+    place->count = kept;
+    if (kept == 0) {
+        m->waiting--;
+        memmove(place, place + 1, sizeof(*place) * (size_t)(m->waiting - at));
     }
-    m->queue_node[at] = node;
+    return kept < count;
 }
 
-/* Who is woken without a message when the lock becomes free: the first waiter, if it is this node's. */
+static void model_enter(struct model_lock *m, int id, int node, uint64_t confirm)
+{
+    int at = model_position(m, id) - 1, kept = 1;
+    struct model_claim claims[CLAIMS + 1] = {{node, confirm}};
+
+    if (at < 0)
+        m->places[at = m->waiting++] = (struct model_place){.id = id};
+    for (int i = 0; i < m->places[at].count; i++)
+        if (m->places[at].claims[i].node != node || m->places[at].claims[i].confirm != confirm)
+            claims[kept++] = m->places[at].claims[i];
+    m->places[at].count = kept < CLAIMS ? kept : CLAIMS;
+    memcpy(m->places[at].claims, claims, sizeof(m->places[at].claims));
+}
+
+/* Who is woken without a message when the lock becomes free: the first waiter, if its newest request is at this node. */
 static const char *model_woken(const struct model_lock *m, int node)
 {
     static struct lease_id id;
 
-    if (m->waiting == 0 || m->queue_node[0] != node)
+    if (m->waiting == 0 || m->places[0].claims[0].node != node)
         return "";
-    id = id_of(model_ids[m->queue[0]]);
+    id = id_of(model_ids[m->places[0].id]);
     return id.text;
 }
 
-static void model_acquire(const struct dice *dice, int step, struct model_lock *m, int id, int node, const struct asked *a,
-                          int64_t *greatest)
+static void model_grant(struct model_lock *m, int id, int node, const struct asked *a)
 {
-    enum store_result wanted;
+    (void)model_leave(m, id, node, a->call.confirm);
+    m->holder = id;
+    m->holder_node = node;
+    m->confirm = a->call.confirm;
+    m->token = a->call.ret_token;
+}
 
+static void model_acquire(struct dice *dice, int step, struct model_lock *m, int id, int node, const char *name, bool queue, int64_t *greatest)
+{
+    struct asked *a = ask(node ? two : one, STORE_ACQUIRE, name, model_ids[id]);
+    bool mine;
+
+    if (dice_roll(dice, 3) && m->last[id][node])
+        a->call.confirm = m->last[id][node]; /* the same request asks again */
+    m->last[id][node] = a->call.confirm;
+    a->call.queue = queue;
+    (void)answer(submit(a));
     if (m->holder == id) {
-        wanted = STORE_REPEATED;
-        model_leave(m, id);
-        DICE_ASSERT(dice, step, a->call.result == wanted && a->call.ret_token == m->token);
-        m->holder_node = node;
-        m->confirm = a->call.confirm;
-        return;
-    }
-    wanted = m->holder >= 0 ? STORE_HELD : m->waiting > 0 && m->queue[0] != id ? STORE_TURN : STORE_DONE;
-    DICE_ASSERT(dice, step, a->call.result == wanted);
-    if (wanted == STORE_DONE) {
-        model_leave(m, id);
-        DICE_ASSERT(dice, step, a->call.ret_token > *greatest);
+        mine = m->holder_node == node && m->confirm == a->call.confirm;
+        DICE_ASSERT(dice, step, a->call.result == (mine ? STORE_DONE : STORE_REPEATED) && a->call.ret_token == m->token);
+        model_grant(m, id, node, a);
+        m->confirm = mine ? a->call.confirm : 0;
+    } else if (m->holder < 0 && (m->waiting == 0 || m->places[0].id == id)) {
+        DICE_ASSERT(dice, step, a->call.result == STORE_DONE && a->call.ret_token > *greatest);
         *greatest = a->call.ret_token;
-        m->holder = id;
-        m->holder_node = node;
-        m->confirm = a->call.confirm;
-        m->token = a->call.ret_token;
-        return;
+        model_grant(m, id, node, a);
+    } else {
+        DICE_ASSERT(dice, step, a->call.result == (m->holder < 0 ? STORE_TURN : STORE_HELD));
+        DICE_ASSERT(dice, step, m->holder < 0 ? strcmp(a->call.ret_woken.text, model_woken(m, node)) == 0 : a->call.holder.token == m->token);
+        if (queue)
+            model_enter(m, id, node, a->call.confirm);
+        DICE_ASSERT(dice, step, (a->call.ret_ticket > 0) == queue && a->call.ret_waiters == m->waiting);
     }
-    if (a->call.queue)
-        model_enter(m, id, node);
-    DICE_ASSERT(dice, step, (a->call.ret_ticket > 0) == a->call.queue && a->call.ret_waiters == m->waiting);
-    DICE_ASSERT(dice, step, wanted != STORE_HELD || a->call.holder.token == m->token);
+}
+
+/* One of this node's waiters, whose acquire may ride on a release; NULL: none. */
+static struct asked *model_rider(struct dice *dice, const struct model_lock *m, int node, const char *name, int *ret_id)
+{
+    const struct model_place *place = m->waiting > 0 ? &m->places[dice_roll(dice, (unsigned)m->waiting)] : NULL;
+    struct asked *rider;
+
+    for (int i = 0; place && i < place->count; i++) {
+        if (place->claims[i].node != node)
+            continue;
+        *ret_id = place->id;
+        rider = ask(node ? two : one, STORE_ACQUIRE, name, model_ids[place->id]);
+        rider->call.confirm = place->claims[i].confirm;
+        rider->call.ticket = 1;
+        return rider;
+    }
+    return NULL;
+}
+
+static void model_release(struct dice *dice, int step, struct model_lock *m, int id, int node, const char *name, int64_t *greatest)
+{
+    int rider_id = -1;
+    struct node *n = node ? two : one;
+    struct asked *rider = dice_roll(dice, 2) ? model_rider(dice, m, node, name, &rider_id) : NULL;
+    struct asked *a = rider ? release_with(n, name, model_ids[id], rider) : release(n, name, model_ids[id]);
+    bool rides = rider && m->holder == id && strcmp(model_woken(m, node), rider->call.lease_id.text) == 0;
+
+    DICE_ASSERT(dice, step, a->call.result == (m->holder == id ? STORE_DONE : STORE_LOST));
+    DICE_ASSERT(dice, step, !rider || rider->call.result == (rides ? STORE_DONE : STORE_TURN));
+    if (m->holder != id)
+        return;
+    DICE_ASSERT(dice, step, a->call.ret_token == m->token && strcmp(a->call.ret_woken.text, rides ? "" : model_woken(m, node)) == 0);
+    m->holder = -1;
+    if (rides) {
+        DICE_ASSERT(dice, step, rider->call.ret_token > *greatest);
+        *greatest = rider->call.ret_token;
+        model_grant(m, rider_id, node, rider);
+    }
+}
+
+static void model_cancel(struct dice *dice, int step, struct model_lock *m, int id, int node, const char *name)
+{
+    struct asked *a = ask(node ? two : one, STORE_CANCEL, name, model_ids[id]);
+    bool undone, wakes;
+
+    a->call.confirm = (const uint64_t[]){0, m->confirm, m->last[id][node]}[dice_roll(dice, 3)];
+    a->call.queue = dice_roll(dice, 2);
+    EXPECT(submit(a), STORE_DONE);
+    undone = a->call.confirm && m->holder == id && m->holder_node == node && m->confirm == a->call.confirm;
+    DICE_ASSERT(dice, step, a->call.ret_undone == undone);
+    if (undone)
+        m->holder = -1;
+    wakes = undone || (m->holder < 0 && a->call.queue && model_position(m, id) == 1);
+    if (a->call.queue && !model_leave(m, id, node, a->call.confirm))
+        wakes = undone;
+    DICE_ASSERT(dice, step, strcmp(a->call.ret_woken.text, wakes ? model_woken(m, node) : "") == 0);
+    DICE_ASSERT(dice, step, a->call.ret_waiters == m->waiting && a->call.holder.token == (m->holder < 0 ? 0 : m->token));
+    DICE_ASSERT(dice, step, a->call.ret_own == (m->holder == id));
 }
 
 static void model_step(struct dice *dice, int step, int64_t *greatest)
@@ -950,18 +1391,15 @@ static void model_step(struct dice *dice, int step, int64_t *greatest)
     struct node *n = node ? two : one;
     char name[2] = {(char)('K' + lock), '\0'};
     struct asked *a;
-    bool first;
 
     switch (what) {
     case 0:
     case 1:
     case 2:
-        model_acquire(dice, step, m, id, node, acquire(n, name, model_ids[id]), greatest);
-        break;
     case 3:
     case 4:
     case 5:
-        model_acquire(dice, step, m, id, node, queue_up(n, name, model_ids[id]), greatest);
+        model_acquire(dice, step, m, id, node, name, what > 2, greatest);
         break;
     case 6:
         a = renew(n, name, model_ids[id], TTL_MS);
@@ -972,32 +1410,14 @@ static void model_step(struct dice *dice, int step, int64_t *greatest)
             m->confirm = a->call.confirm;
         }
         break;
-    case 7:
+    case 7: /* else releases rarely hit */
+        model_release(dice, step, m, m->holder >= 0 ? m->holder : id, node, name, greatest);
+        break;
     case 8:
-        if (what == 7 && m->holder >= 0)
-            id = m->holder; /* else releases rarely hit */
-        a = release(n, name, model_ids[id]);
-        DICE_ASSERT(dice, step, a->call.result == (m->holder == id ? STORE_DONE : STORE_LOST));
-        if (m->holder == id) {
-            DICE_ASSERT(dice, step, a->call.ret_token == m->token && strcmp(a->call.ret_woken.text, model_woken(m, node)) == 0);
-            m->holder = -1;
-        }
+        model_release(dice, step, m, id, node, name, greatest);
         break;
     case 9:
-        a = ask(n, STORE_CANCEL, name, model_ids[id]); /* of the last call that was told, or of one that is none */
-        a->call.confirm = dice_roll(dice, 2) ? m->confirm : 0;
-        a->call.queue = dice_roll(dice, 2);
-        EXPECT(submit(a), STORE_DONE);
-        first = a->call.ret_undone;
-        DICE_ASSERT(dice, step, first == (a->call.confirm && m->holder == id && m->holder_node == node));
-        if (first)
-            m->holder = -1;
-        if (a->call.queue && model_place(m, id) >= 0 && m->queue_node[model_place(m, id)] == node) {
-            first = first || (model_place(m, id) == 0 && m->holder < 0);
-            model_leave(m, id);
-        }
-        DICE_ASSERT(dice, step, strcmp(a->call.ret_woken.text, first ? model_woken(m, node) : "") == 0);
-        DICE_ASSERT(dice, step, a->call.ret_waiters == m->waiting && a->call.holder.token == (m->holder < 0 ? 0 : m->token));
+        model_cancel(dice, step, m, id, node, name);
         break;
     case 10:
         if (dice_roll(dice, 4))
@@ -1011,7 +1431,7 @@ static void model_step(struct dice *dice, int step, int64_t *greatest)
     default:
         a = inspect(n, name, model_ids[id]);
         DICE_ASSERT(dice, step, a->call.result == STORE_DONE && a->call.holder.token == (m->holder < 0 ? 0 : m->token));
-        DICE_ASSERT(dice, step, a->call.ret_waiters == m->waiting && a->call.ret_position == model_place(m, id) + 1);
+        DICE_ASSERT(dice, step, a->call.ret_waiters == m->waiting && a->call.ret_position == model_position(m, id));
         a = check(n, name, m->token);
         DICE_ASSERT(dice, step, a->call.result == (m->holder >= 0 ? STORE_DONE : STORE_LOST));
         break;
@@ -1038,8 +1458,8 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("store");
-    TCase *calls = tcase_create("calls"), *waiting = tcase_create("waiting"), *undo = tcase_create("undo"), *random = tcase_create("model");
-    TCase *const all[] = {calls, waiting, undo, random};
+    TCase *calls = tcase_create("calls"), *waiting = tcase_create("waiting"), *undo = tcase_create("undo"), *turns = tcase_create("turns");
+    TCase *random = tcase_create("model"), *const all[] = {calls, waiting, undo, turns, random};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
@@ -1076,6 +1496,10 @@ int main(void)
     tcase_add_test(waiting, P8_a_waiter_that_leaves_is_out_of_the_queue_and_the_next_is_woken);
     tcase_add_test(waiting, P6_leaving_from_the_middle_wakes_nobody);
     tcase_add_test(waiting, P7_a_place_that_went_to_another_node_is_not_given_up_by_the_first);
+    tcase_add_test(waiting, P6_P7_a_place_is_given_up_with_the_last_of_its_requests);
+    tcase_add_test(waiting, P6_a_cancel_that_comes_late_leaves_the_newer_requests_place);
+    tcase_add_test(waiting, P6_the_oldest_of_more_than_four_requests_is_forgotten_and_no_other);
+    tcase_add_test(waiting, P7_all_who_wait_under_one_lease_id_are_told_and_no_one_is_granted_past_them);
     tcase_add_test(waiting, P6_C35_waiters_of_a_dead_node_hold_nobody_up);
     tcase_add_test(waiting, P6_a_dead_nodes_waiters_take_no_place_from_the_living);
     tcase_add_test(waiting, P6_a_sweep_takes_the_dead_from_the_middle_and_leaves_the_living);
@@ -1084,11 +1508,20 @@ int main(void)
     tcase_add_test(waiting, C36_a_release_costs_the_same_however_many_wait);
     tcase_add_test(undo, P8_an_undone_grant_leaves_nothing);
     tcase_add_test(undo, H1_an_undo_does_not_kill_a_lease_that_a_retry_was_told_it_holds);
+    tcase_add_test(undo, P1_H1_the_undo_of_a_repeated_acquire_leaves_the_lease_to_whom_it_was_told);
+    tcase_add_test(undo, P7_an_acquire_that_is_run_again_is_no_repeat_and_can_be_undone);
     tcase_add_test(undo, H1_the_same_confirm_number_of_another_node_is_another_number);
     tcase_add_test(undo, P8_an_undone_grant_is_the_next_waiters);
     tcase_add_test(undo, H7_the_node_that_vouched_is_told_when_another_takes_over);
     tcase_add_test(undo, H7_a_nodes_own_calls_send_no_message);
     tcase_add_test(undo, P8_C37_a_free_lock_without_waiters_leaves_nothing_in_the_store);
+    tcase_add_test(turns, P2_plain_calls_of_one_turn_share_runs_and_get_each_its_own_answer);
+    tcase_add_test(turns, P1_one_lock_several_times_in_one_turn_has_one_holder);
+    tcase_add_test(turns, P2_a_lock_released_and_taken_in_one_turn_changes_hands);
+    tcase_add_test(turns, P4_P6_what_is_not_plain_among_plain_calls_is_looked_at_by_itself);
+    tcase_add_test(turns, P3_nothing_is_granted_in_one_turn_while_leases_may_return);
+    tcase_add_test(turns, P6_a_release_grants_its_nodes_waiter_if_that_is_the_head);
+    tcase_add_test(turns, P6_a_rider_passes_nobody);
     tcase_add_test(random, P1_P2_P4_P6_random_calls_through_two_nodes_agree_with_a_model);
     return check_main(suite);
 }

@@ -379,6 +379,220 @@ START_TEST(P7_a_grant_that_was_run_twice_is_one_grant)
 }
 END_TEST
 
+/* ---- many calls in one turn, a release with a rider: what goes wrong goes wrong for all of them, and each is told the truth ---- */
+
+enum { MANY = 12 };
+struct crowd { /* acquires and releases by turns, all of one turn of the loop */
+    struct asked *acquired[MANY], *released[MANY];
+    int64_t before; /* the greatest token until then */
+};
+
+static void hold_many(struct crowd *c)
+{
+    char name[24];
+
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof(name), "old-%d", i);
+        c->before = take(one, name, 'a')->call.ret_token;
+    }
+}
+
+static void crowd_in(struct crowd *c)
+{
+    char name[24];
+
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof(name), "new-%d", i);
+        c->acquired[i] = submit(ask(one, STORE_ACQUIRE, name, 'b'));
+        snprintf(name, sizeof(name), "old-%d", i);
+        c->released[i] = submit(ask(one, STORE_RELEASE, name, 'a'));
+    }
+}
+
+/* All acquires were granted, in order, and stand. */
+static void crowd_granted(const struct crowd *c)
+{
+    int64_t last = c->before;
+
+    for (int i = 0; i < MANY; i++) {
+        EXPECT(c->acquired[i], STORE_DONE);
+        ck_assert_int_gt(c->acquired[i]->call.ret_token, last);
+        last = c->acquired[i]->call.ret_token;
+        EXPECT(check(one, c->acquired[i]->name, last), STORE_DONE);
+    }
+}
+
+static void crowd_released(const struct crowd *c, enum store_result wanted, bool gone)
+{
+    for (int i = 0; i < MANY; i++) {
+        EXPECT(c->released[i], wanted);
+        ck_assert_int_eq(lock_pttl(c->released[i]->name) == -2, gone);
+    }
+}
+
+START_TEST(P7_C24_many_calls_of_one_turn_lost_before_they_ran)
+{
+    struct crowd c;
+
+    warm_up();
+    hold_many(&c);
+    redis_server_freeze(&redis);
+    redis_server_write(&redis, "CLIENT KILL TYPE normal"); /* read first: what comes now is lost unread */
+    crowd_in(&c);
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    crowd_granted(&c);
+    crowd_released(&c, STORE_UNKNOWN, false);
+}
+END_TEST
+
+START_TEST(P7_C24_many_calls_of_one_turn_that_ran_and_whose_answers_were_lost)
+{
+    struct crowd c;
+
+    warm_up();
+    hold_many(&c);
+    redis_server_freeze(&redis);
+    crowd_in(&c);
+    written();
+    redis_server_write(&redis, "CLIENT KILL TYPE normal");
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    crowd_granted(&c);
+    crowd_released(&c, STORE_UNKNOWN, true);
+    for (int i = 0; i < MANY; i++) /* one grant each, and the caller's to undo */
+        ck_assert(EXPECT(cancel(one, c.acquired[i]), STORE_DONE)->call.ret_undone);
+}
+END_TEST
+
+START_TEST(C25_many_calls_of_one_turn_find_the_script_cache_lost)
+{
+    struct crowd c;
+
+    warm_up();
+    hold_many(&c);
+    redis_server_freeze(&redis);
+    redis_server_write(&redis, "SCRIPT FLUSH");
+    crowd_in(&c);
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    crowd_granted(&c);
+    crowd_released(&c, STORE_DONE, true);
+    ck_assert_int_eq(one->attached, 1);
+}
+END_TEST
+
+START_TEST(P3_many_calls_of_one_turn_find_another_life)
+{
+    struct crowd c;
+
+    warm_up();
+    hold_many(&c);
+    redis_server_freeze(&redis);
+    redis_server_write(&redis, "FLUSHALL");
+    crowd_in(&c);
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    for (int i = 0; i < MANY; i++) { /* the window of the new life is open, and no release is told that its lease is lost */
+        EXPECT(c.acquired[i], STORE_RECOVERING);
+        EXPECT(c.released[i], STORE_RECOVERING);
+    }
+    ck_assert_int_ge(one->attached, 2);
+    ck_assert_int_eq(one->detached, one->attached - 1);
+}
+END_TEST
+
+START_TEST(P2_many_calls_of_one_turn_after_a_new_attach_run_in_that)
+{
+    struct crowd c;
+
+    warm_up();
+    hold_many(&c);
+    redis_server_freeze(&redis);
+    redis_server_write(&redis, "SET %s{0}:node:%s 999 PX 60000", PREFIX, redis_store_node(one->redis)); /* as if attached anew by a later connection */
+    crowd_in(&c);
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    crowd_granted(&c);
+    crowd_released(&c, STORE_DONE, true);
+    ck_assert_int_eq(one->attached, 2);
+}
+END_TEST
+
+START_TEST(C21_a_full_redis_grants_nothing_of_one_turn_and_lets_go)
+{
+    struct crowd c;
+
+    warm_up();
+    hold_many(&c);
+    redis_server_ok(&redis, "CONFIG SET maxmemory 1");
+    crowd_in(&c);
+    for (int i = 0; i < MANY; i++) { /* once something was freed in the run, Redis may let the rest of it pass */
+        EXPECT(c.released[i], STORE_DONE);
+        ck_assert_int_eq(lock_pttl(c.released[i]->name), -2);
+        if (answer(c.acquired[i]) == STORE_DONE) {
+            ck_assert_int_gt(i, 0);
+            ck_assert_int_gt(c.acquired[i]->call.ret_token, c.before);
+            EXPECT(check(one, c.acquired[i]->name, c.acquired[i]->call.ret_token), STORE_DONE);
+            continue;
+        }
+        EXPECT(c.acquired[i], STORE_UNAVAILABLE);
+        ck_assert_ptr_nonnull(strstr(c.acquired[i]->call.problem, "OOM"));
+        ck_assert_int_eq(lock_pttl(c.acquired[i]->name), -2);
+    }
+    EXPECT(c.acquired[0], STORE_UNAVAILABLE);
+    redis_server_ok(&redis, "CONFIG SET maxmemory 0");
+    ck_assert_int_eq(one->attached, 1);
+}
+END_TEST
+
+START_TEST(P7_C24_a_release_and_its_rider_share_an_unknown_end)
+{
+    struct asked *a, *b, *r, *rider;
+
+    for (int ran = 0; ran < 2; ran++) {
+        warm_up();
+        a = take(one, "L", 'a');
+        b = EXPECT(submit(asked_to_queue(one, "L", 'b')), STORE_HELD);
+        rider = asked_to_queue(one, "L", 'b');
+        rider->call.confirm = b->call.confirm;
+        rider->call.ticket = b->call.ret_ticket;
+        rider->submitted_us = now_us();
+        r = ask(one, STORE_RELEASE, "L", 'a');
+        r->call.contended = true;
+        r->call.rider = &rider->call;
+        redis_server_freeze(&redis);
+        if (!ran)
+            redis_server_write(&redis, "CLIENT KILL TYPE normal");
+        submit(r);
+        written();
+        if (ran)
+            redis_server_write(&redis, "CLIENT KILL TYPE normal");
+        redis_server_thaw(&redis);
+        redis_server_answer(&redis);
+        EXPECT(r, STORE_UNKNOWN);
+        EXPECT(rider, STORE_UNKNOWN);
+        ready_again(one);
+        if (ran) { /* the release and the grant: asked again, it is the same grant */
+            EXPECT(check(one, "L", a->call.ret_token), STORE_LOST);
+            rider = asked_to_queue(one, "L", 'b');
+            rider->call.confirm = b->call.confirm;
+            EXPECT(submit(rider), STORE_DONE);
+        } else {
+            EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
+            ck_assert_int_eq(EXPECT(inspect(one, "L", 'b'), STORE_DONE)->call.ret_position, 1);
+            EXPECT(release(one, "L", 'a'), STORE_DONE);
+            EXPECT(cancel(one, b), STORE_DONE);
+        }
+        ready_again(two);
+    }
+}
+END_TEST
+
 START_TEST(C24_calls_made_while_the_connection_comes_back_are_held)
 {
     struct asked *in_event = ask(one, STORE_ACQUIRE, "L", 'a'), *after = ask(one, STORE_ACQUIRE, "M", 'a');
@@ -1012,6 +1226,12 @@ int main(void)
     tcase_add_test(flight, P7_C24_calls_lost_before_they_ran_are_run_again);
     tcase_add_test(flight, P7_C24_calls_that_ran_and_whose_answers_were_lost_are_run_again_to_the_same_effect);
     tcase_add_test(flight, P7_a_grant_that_was_run_twice_is_one_grant);
+    tcase_add_test(flight, P7_C24_many_calls_of_one_turn_lost_before_they_ran);
+    tcase_add_test(flight, P7_C24_many_calls_of_one_turn_that_ran_and_whose_answers_were_lost);
+    tcase_add_test(flight, C25_many_calls_of_one_turn_find_the_script_cache_lost);
+    tcase_add_test(flight, P3_many_calls_of_one_turn_find_another_life);
+    tcase_add_test(flight, P2_many_calls_of_one_turn_after_a_new_attach_run_in_that);
+    tcase_add_test(flight, P7_C24_a_release_and_its_rider_share_an_unknown_end);
     tcase_add_test(flight, C24_calls_made_while_the_connection_comes_back_are_held);
     tcase_add_test(flight, C26_while_redis_is_gone_calls_fail_at_once_and_it_is_found_again);
     tcase_add_test(flight, C27_a_redis_that_is_away_is_not_stormed);
@@ -1034,6 +1254,7 @@ int main(void)
     tcase_add_test(refusals, C20_a_redis_that_is_loading_is_waited_for);
     tcase_add_test(refusals, C26_a_node_may_start_before_its_redis);
     tcase_add_test(refusals, C21_a_full_redis_grants_nothing_and_lets_go);
+    tcase_add_test(refusals, C21_a_full_redis_grants_nothing_of_one_turn_and_lets_go);
     tcase_add_test(refusals, C09_a_lock_has_its_end_also_where_expire_is_forbidden);
     tcase_add_test(refusals, P9_a_redis_busy_with_a_script_is_an_error_and_nothing_was_done);
     tcase_add_test(random, P1_P2_P8_C24_C25_random_mischief_breaks_no_promise);

@@ -839,14 +839,33 @@ START_TEST(H5_a_repeated_acquire_of_a_lease_from_before_this_life_gets_a_new_tok
     redis_server_ok(&redis, "SAVE");
     restart();
     close_window();
-    again = EXPECT(acquire(two, "L", 'a'), STORE_DONE);
+    again = EXPECT(acquire(two, "L", 'a'), STORE_REPEATED);
     ck_assert_int_gt(again->call.ret_token, base_of_life());
     ck_assert_int_eq(again->call.ret_granted_ms, a->call.ret_granted_ms);
     ck_assert_str_eq(again->call.holder.owner, "owner a");
     ck_assert(node_took(one, 'f', 'a', "L")); /* else the older node could put it back after a release (H7) */
     EXPECT(check(one, "L", a->call.ret_token), STORE_LOST);
     EXPECT(check(one, "L", again->call.ret_token), STORE_DONE);
+    ck_assert(!EXPECT(cancel(two, again), STORE_DONE)->call.ret_undone); /* the holder was told before, by the first call (P1) */
     ck_assert_int_eq(EXPECT(acquire(one, "L", 'a'), STORE_REPEATED)->call.ret_token, again->call.ret_token);
+}
+END_TEST
+
+/* The same call run again is no repeat: nobody was told, so it stays undoable. Its token is of the new life all the same. */
+START_TEST(P7_H5_a_call_that_is_run_again_in_a_later_life_has_a_new_token_and_can_be_undone)
+{
+    struct asked *a = take(one, "L", 'a'), *again;
+
+    redis_server_ok(&redis, "SAVE");
+    restart();
+    close_window();
+    again = ask(one, STORE_ACQUIRE, "L", 'a');
+    again->call.confirm = a->call.confirm;
+    EXPECT(submit(again), STORE_DONE);
+    ck_assert_int_gt(again->call.ret_token, base_of_life());
+    EXPECT(check(one, "L", again->call.ret_token), STORE_DONE);
+    ck_assert(EXPECT(cancel(one, again), STORE_DONE)->call.ret_undone);
+    ck_assert_int_eq(lock_pttl("L"), -2);
 }
 END_TEST
 
@@ -858,7 +877,7 @@ START_TEST(P3_a_lease_that_was_put_back_and_is_repeated_keeps_its_holder)
     EXPECT(renew_known(one, a, TTL_MS), STORE_DONE);
     close_window();
     EXPECT(acquire(two, "L", 'b'), STORE_HELD);
-    EXPECT(acquire(one, "L", 'a'), STORE_DONE);
+    EXPECT(acquire(one, "L", 'a'), STORE_REPEATED);
     EXPECT(acquire(two, "L", 'b'), STORE_HELD);
     EXPECT(renew(one, "L", 'a', TTL_MS), STORE_DONE);
 }
@@ -877,10 +896,12 @@ START_TEST(H11_waiters_of_an_earlier_life_hold_nobody_up_and_those_who_came_back
     hold_window_open();
     again = ask(two, STORE_ACQUIRE, "L", 'c');
     again->call.queue = true;
+    again->call.confirm = c->call.confirm;
     again->call.ticket = c->call.ret_ticket;
     ck_assert_int_eq(EXPECT(submit(again), STORE_RECOVERING)->call.ret_ticket, c->call.ret_ticket);
     again = ask(one, STORE_ACQUIRE, "L", 'b');
     again->call.queue = true;
+    again->call.confirm = b->call.confirm;
     again->call.ticket = b->call.ret_ticket;
     ck_assert_int_eq(EXPECT(submit(again), STORE_RECOVERING)->call.ret_ticket, b->call.ret_ticket);
     close_window();
@@ -992,6 +1013,7 @@ int main(void)
     tcase_add_test(back, H1_an_undo_of_the_acquire_does_not_hit_the_lease_that_was_put_back);
     tcase_add_test(back, P3_each_put_back_keeps_the_window_open_for_two_ticks_but_not_for_ever);
     tcase_add_test(after, H5_a_repeated_acquire_of_a_lease_from_before_this_life_gets_a_new_token);
+    tcase_add_test(after, P7_H5_a_call_that_is_run_again_in_a_later_life_has_a_new_token_and_can_be_undone);
     tcase_add_test(after, P3_a_lease_that_was_put_back_and_is_repeated_keeps_its_holder);
     tcase_add_test(after, H11_waiters_of_an_earlier_life_hold_nobody_up_and_those_who_came_back_keep_their_order);
     tcase_add_test(after, H11_waiters_of_a_lost_queue_come_back_in_their_order);

@@ -187,8 +187,11 @@ class Pawl:
 
     def take(self):
         self.lease_id = str(uuid.uuid4())
-        status, lease = self.call("acquire", {"lease_id": self.lease_id, "ttl_ms": TTL_MS, "wait_ms": PATIENCE_S * 1000,
-            "owner": self.owner})
+        wanted = {"lease_id": self.lease_id, "ttl_ms": TTL_MS, "wait_ms": PATIENCE_S * 1000, "owner": self.owner}
+        status, lease = self.call("acquire", wanted)
+        while status == 503:  # the outcome isn't known: the same again
+            time.sleep(0.05)
+            status, lease = self.call("acquire", wanted)
         if status != 200:
             raise SystemExit(f"demo: acquire: {status} {lease}")
         return lease["token"], f"token {lease['token']}"
