@@ -188,6 +188,8 @@ static void add_lease(struct text *body, const struct broker_request *r)
     json_number(body, "token", r->ret_token);
     json_number(body, "ttl_ms", broker_left_ms(r->broker, r->lease_until_us));
     json_text(body, "owner", r->call.holder.owner, r->call.holder.owner_len);
+    if (r->call.ret_replicas > 0)
+        json_number(body, "replicas", r->call.ret_replicas);
 }
 
 static void acquire_done(struct broker_request *r)

@@ -520,6 +520,22 @@ static void granted(struct broker_request *r)
     answer(r, PAWL_OK, NULL);
 }
 
+/* Granted, but too few replicas have it: given back, unless it is a lease that an earlier call may have been told of. That one stays as it is, and stays this
+ * node's matter. */
+static void not_replicated(struct broker_request *r)
+{
+    bool fresh = r->call.ret_fresh;
+
+    r->queued = false;
+    r->unsettled = fresh;
+    metrics_add(r->broker->metrics, METRIC_NOT_REPLICATED, 1);
+    if (!fresh) {
+        r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+        remember_lease(r);
+    }
+    answer(r, PAWL_E_NOT_REPLICATED, fresh ? "too few replicas confirmed the grant in time, and it is given back" : NULL);
+}
+
 /* Why an acquire that did not get the lock got none. */
 static void refuse(struct broker_request *r, enum store_result result, const char *problem)
 {
@@ -614,6 +630,10 @@ static void acquire_answered(struct broker_request *r)
     b->tries_open -= r->wait_ms > 0;
     if (call->result == STORE_DONE || call->result == STORE_REPEATED) {
         granted(r);
+        return;
+    }
+    if (call->result == STORE_NOT_REPLICATED) {
+        not_replicated(r);
         return;
     }
     if (r->woken_us && !r->poked) {
@@ -727,6 +747,11 @@ static void call_refused(struct broker_request *r)
     case STORE_RECOVERING:
         answer(r, PAWL_E_RECOVERING, NULL);
         return;
+    case STORE_NOT_REPLICATED: /* a renewal: it stands */
+        renewed(r);
+        metrics_add(b->metrics, METRIC_NOT_REPLICATED, 1);
+        answer(r, PAWL_E_NOT_REPLICATED, "too few replicas confirmed the renewal in time: repeat it");
+        return;
     case STORE_UNKNOWN:
         metrics_add(b->metrics, METRIC_UNKNOWN, 1);
         answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
@@ -747,19 +772,20 @@ static void left_answered(struct broker_request *r)
     if (r->op != STORE_ACQUIRE) {
         if (call->result == STORE_DONE && (r->op == STORE_RELEASE || r->op == STORE_BREAK))
             wake_of_answer(r);
-        if (call->result == STORE_DONE && r->op == STORE_RENEW)
+        if ((call->result == STORE_DONE || call->result == STORE_NOT_REPLICATED) && r->op == STORE_RENEW)
             renewed(r);
         let_go(r);
         return;
     }
     r->broker->tries_open -= r->wait_ms > 0;
-    if (call->result == STORE_DONE || call->result == STORE_UNKNOWN || (call->result == STORE_RECOVERING && call->may_have_run))
+    if (call->result == STORE_DONE || call->result == STORE_UNKNOWN || (call->result == STORE_NOT_REPLICATED && call->ret_fresh) ||
+        (call->result == STORE_RECOVERING && call->may_have_run))
         r->unsettled = true;
     if (call->result == STORE_UNKNOWN && call->queue)
         r->queued = true;
     if (call->result == STORE_HELD || call->result == STORE_TURN || call->result == STORE_RECOVERING)
         r->queued = call->ret_ticket > 0;
-    if (call->result == STORE_DONE || call->result == STORE_REPEATED)
+    if (call->result == STORE_DONE || call->result == STORE_REPEATED || call->result == STORE_NOT_REPLICATED)
         r->queued = false;
     if (r->unsettled || r->queued)
         clean(r);

@@ -28,11 +28,12 @@
 #define PACKAGE_VERSION "unknown"
 #endif
 
-#define POLL_MS         5000    /* a line of waiters looks this often though nothing told it to */
-#define STUCK_MS        30000   /* output that does not move */
-#define SPARE_FDS       64      /* beside client connections */
-#define LAST_REPLIES_US 2000000 /* at the end of a drain, for what is in progress */
-#define DRAIN_LOOK_US   20000
+#define POLL_MS            5000    /* a line of waiters looks this often though nothing told it to */
+#define STUCK_MS           30000   /* output that does not move */
+#define SPARE_FDS          64      /* beside client connections */
+#define LAST_REPLIES_US    2000000 /* at the end of a drain, for what is in progress */
+#define DRAIN_LOOK_US      20000
+#define SENTINEL_WINDOW_MS 4000 /* --recovery-window that nobody asked for, with sentinels */
 
 enum phase { RUNNING, DRAINING, CLOSING, OVER };
 
@@ -214,24 +215,36 @@ static int read_url(struct daemon *d, struct redis_url *url)
     return 0;
 }
 
+static bool names_sentinels(const struct options *o)
+{
+    return o->redis && redis_url_names_sentinels(o->redis);
+}
+
+static int64_t least_window_ms(const struct options *o)
+{
+    return redis_store_min_window_ms(o->store_timeout_ms, names_sentinels(o));
+}
+
 /* The window must be long enough for every node to come back in it. The default grows with the timeout; a value that was asked for does not. */
 static int64_t window_ms(const struct options *o)
 {
-    int64_t least = redis_store_min_window_ms(o->store_timeout_ms);
+    int64_t least = least_window_ms(o), window = o->recovery_window_ms;
 
-    if (o->recovery_window_ms == 0 || o->recovery_window_given || o->recovery_window_ms >= least)
-        return o->recovery_window_ms;
-    return least;
+    if (window == 0 || o->recovery_window_given)
+        return window;
+    if (names_sentinels(o) && window < SENTINEL_WINDOW_MS)
+        window = SENTINEL_WINDOW_MS;
+    return window >= least ? window : least;
 }
 
 int daemon_check(const struct options *o, char *problem, size_t cap)
 {
-    int64_t window = window_ms(o), least = redis_store_min_window_ms(o->store_timeout_ms);
+    int64_t window = window_ms(o), least = least_window_ms(o);
 
     if (window == 0 || window >= least)
         return 0;
-    snprintf(problem, cap, "--recovery-window is too short for --store-timeout %" PRId64 "ms: at least %" PRId64 "ms (or 0 for none)",
-             o->store_timeout_ms, least);
+    snprintf(problem, cap, "--recovery-window is too short for --store-timeout %" PRId64 "ms%s: at least %" PRId64 "ms (or 0 for none)",
+             o->store_timeout_ms, names_sentinels(o) ? " and sentinels" : "", least);
     return -1;
 }
 
@@ -243,8 +256,13 @@ static int start_store(struct daemon *d)
                                           .max_waiters_per_lock = o->max_waiters_per_lock,
                                           .poll_ms = POLL_MS};
     struct broker_host host = {.arg = d, .alarm = set_alarm};
-    struct redis_store_config store_config = {
-        .key_prefix = o->key_prefix, .timeout_ms = o->store_timeout_ms, .allow_eviction = o->allow_eviction};
+    struct redis_store_config store_config = {.key_prefix = o->key_prefix,
+                                              .timeout_ms = o->store_timeout_ms,
+                                              .allow_eviction = o->allow_eviction,
+                                              .sentinel_user = o->sentinel_user,
+                                              .sentinel_password = o->sentinel_password,
+                                              .min_replicas = o->min_replicas,
+                                              .replica_timeout_ms = o->replica_timeout_ms};
     struct store_events events;
 
     store_config.window_ms = window_ms(o);

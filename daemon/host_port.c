@@ -11,8 +11,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define REDIS_PORT 6379
-#define PORT_MAX   65535
+#define REDIS_PORT    6379
+#define SENTINEL_PORT 26379
+#define PORT_MAX      65535
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS  "0123456789"
@@ -45,7 +46,7 @@ long host_port_number(const char *text, size_t len, long max)
 /* Copies the zone of an IPv6 address, which starts at its '%'. */
 static const char *read_zone(const char *zone, size_t len, enum host_port_form form, char *out, size_t cap)
 {
-    size_t skip = form == HOST_PORT_REDIS && len > 3 && memcmp(zone, "%25", 3) == 0 ? 3 : 1;
+    size_t skip = form != HOST_PORT_LISTEN && len > 3 && memcmp(zone, "%25", 3) == 0 ? 3 : 1;
     size_t n = len - skip;
 
     if (n == 0 || n >= IF_NAMESIZE || !only(zone + skip, n, LETTERS DIGITS "._-~"))
@@ -97,7 +98,7 @@ static const char *read_port(const char *text, size_t len, enum host_port_form f
 
     if (form == HOST_PORT_LISTEN && port < 0)
         return "the port must be a number from 0 to 65535";
-    if (form == HOST_PORT_REDIS && port < 1)
+    if (form != HOST_PORT_LISTEN && port < 1)
         return "the port must be a number from 1 to 65535";
     *ret_port = (int)port;
     return NULL;
@@ -124,7 +125,7 @@ static const char *find_host_end(const char *text, size_t len, size_t *ret_end)
 
 const char *host_port_parse(const char *text, size_t len, enum host_port_form form, struct host_port *out)
 {
-    struct host_port found = {.port = REDIS_PORT};
+    struct host_port found = {.port = form == HOST_PORT_SENTINEL ? SENTINEL_PORT : REDIS_PORT};
     size_t end;
     const char *problem = find_host_end(text, len, &end);
 

@@ -11,8 +11,9 @@ struct host_port {
 };
 
 enum host_port_form {
-    HOST_PORT_LISTEN, /* the port must be there and may be 0 (any free one) */
-    HOST_PORT_REDIS,  /* the port is 1 or more, 6379 when left out; a zone may also be spelled as URLs do ("%25eth0") */
+    HOST_PORT_LISTEN,   /* the port must be there and may be 0 (any free one) */
+    HOST_PORT_REDIS,    /* the port is 1 or more, 6379 when left out; a zone may also be spelled as URLs do ("%25eth0") */
+    HOST_PORT_SENTINEL, /* the same with 26379 */
 };
 
 /* Returns NULL and fills *out, or a static sentence that repeats nothing of the text (it may sit beside a password); *out is untouched then. */

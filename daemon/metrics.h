@@ -20,6 +20,7 @@
     X(LOST,                 counter,  "pawl_lease_lost_total",               "Calls answered lease_lost.") \
     X(UNDONE,               counter,  "pawl_undone_grants_total",            "Grants given back because nobody could receive them.") \
     X(UNKNOWN,              counter,  "pawl_unknown_outcomes_total",         "Store calls whose outcome was not learned.") \
+    X(NOT_REPLICATED,       counter,  "pawl_not_replicated_total",           "Grants and renewals that too few replicas confirmed.") \
     X(STORE_ERRORS,         counter,  "pawl_store_errors_total",             "Store calls that failed.") \
     X(FENCE_RAISES,         counter,  "pawl_fence_raises_total",             "Attaches that raised the fence (a new life, or a node that had seen more).") \
     X(ATTACHES,             counter,  "pawl_store_attaches_total",           "Attaches to the store.") \

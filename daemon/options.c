@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "daemon/options_rows.h"
+#include "daemon/redis_url.h"
 #include "proto/duration.h"
 
 #define CONFIG_BYTES_MAX (64 * 1024)
@@ -454,9 +455,22 @@ static int fit_dev(struct reading *r)
         return 0;
     if (set_by(r, offsetof(struct options, redis)) > PLACE_DEFAULT)
         return fail(r, "--dev and --redis (PAWL_REDIS, redis =) exclude each other: --dev brings a Redis of its own");
+    if (r->o->min_replicas > 0)
+        return fail(r, "--dev and --min-replicas exclude each other: the Redis that --dev brings has no replicas");
     forget_string(&r->o->redis);
     if (!r->o->recovery_window_given)
         r->o->recovery_window_ms = 0;
+    return 0;
+}
+
+static int fit_sentinels(struct reading *r)
+{
+    const struct options *o = r->o;
+
+    if (o->sentinel_user && !o->sentinel_password)
+        return fail(r, "--sentinel-user needs --sentinel-password");
+    if (o->sentinel_password && (!o->redis || !redis_url_names_sentinels(o->redis)))
+        return fail(r, "--sentinel-password is of no use without --redis sentinel://...");
     return 0;
 }
 
@@ -477,7 +491,7 @@ static int finish(struct reading *r)
     if (take_defaults(r) < 0)
         return -1;
     r->o->recovery_window_given = set_by(r, offsetof(struct options, recovery_window_ms)) > PLACE_DEFAULT;
-    if (fit_dev(r) < 0)
+    if (fit_dev(r) < 0 || fit_sentinels(r) < 0)
         return -1;
     return fit_ttls(r);
 }

@@ -21,15 +21,19 @@ struct options {
     bool dev;                         /* --dev */
     char *listen[OPTIONS_LISTEN_MAX]; /* --listen, repeatable (environment: separated by commas); default 127.0.0.1:7295 */
     size_t listen_count;
-    char *redis;            /* --redis URL, secret; default redis://127.0.0.1:6379/0; with --dev it is an error to give it, and NULL */
+    char *redis;             /* --redis URL, secret; default redis://127.0.0.1:6379/0; with --dev it is an error to give it, and NULL */
+    char *sentinel_user;     /* --sentinel-user: of the sentinels themselves; NULL: none */
+    char *sentinel_password; /* --sentinel-password, secret; NULL: none */
     char *key_prefix;       /* --key-prefix, default "pawl:"; printable ASCII without '{', '}' and blanks, at most 64 bytes, may be empty */
     char *node_name;        /* --node-name, default the host name; shown in status, proves nothing */
     int64_t default_ttl_ms; /* --default-ttl 30s */
     int64_t min_ttl_ms;     /* --min-ttl 1ms */
     int64_t max_ttl_ms;     /* --max-ttl 24h (at most 365d) */
     int64_t store_timeout_ms;   /* --store-timeout 1s (10ms .. 60s) */
-    int64_t recovery_window_ms; /* --recovery-window 3s; 0 turns it off (the default with --dev) */
+    int64_t recovery_window_ms; /* --recovery-window 3s (4s with sentinels, see daemon.c); 0 turns it off (the default with --dev) */
     bool recovery_window_given;
+    int64_t min_replicas;                    /* --min-replicas 0: that many must confirm a grant and a renewal */
+    int64_t replica_timeout_ms;              /* --replica-timeout 500ms: how long that may take */
     bool allow_eviction;                     /* --allow-eviction: attach to a Redis that may evict keys */
     int64_t max_connections;                 /* --max-connections 10000 (1 .. 1000000) */
     int64_t request_timeout_ms;              /* --request-timeout 10s: total time to receive a request's head */

@@ -79,6 +79,20 @@ static const char *check_origin(const char *value)
     return NULL;
 }
 
+static const char *check_sentinel_user(const char *value)
+{
+    if (!value[0])
+        return "is empty";
+    return strlen(value) < sizeof(((struct redis_url *)NULL)->user) ? NULL : "is too long";
+}
+
+static const char *check_sentinel_password(const char *value)
+{
+    if (!value[0])
+        return "is empty";
+    return strlen(value) < sizeof(((struct redis_url *)NULL)->password) ? NULL : "is too long";
+}
+
 static const char *check_file(const char *value)
 {
     return value[0] ? NULL : "is empty";
@@ -116,7 +130,21 @@ const struct option_row option_rows[] = {
      .secret = true,
      .fallback = "redis://127.0.0.1:6379/0",
      .what = "URL",
-     .help = "the store: redis://[user:password@]host:port[/db] or unix:///path[?db=N]"},
+     .help = "the store: redis://[user:password@]host:port[/db], unix:///path[?db=N] or "
+             "sentinel://[user:password@]host:port,host:port/MASTER[/db]"},
+    {.key = "sentinel-user",
+     .kind = OPTION_STRING,
+     .at = AT(sentinel_user),
+     .check = check_sentinel_user,
+     .what = "NAME",
+     .help = "whom to sign in as at the sentinels, which have users of their own"},
+    {.key = "sentinel-password",
+     .kind = OPTION_STRING,
+     .at = AT(sentinel_password),
+     .check = check_sentinel_password,
+     .secret = true,
+     .what = "TEXT",
+     .help = "the password for the sentinels; that of the Redis stands in the URL"},
     {.key = "key-prefix",
      .kind = OPTION_STRING,
      .at = AT(key_prefix),
@@ -170,6 +198,22 @@ const struct option_row option_rows[] = {
      .fallback = "3s",
      .what = "DURATION",
      .help = "how long leases are put back after Redis lost data; 0 turns that off, as --dev does unless this is given"},
+    {.key = "min-replicas",
+     .kind = OPTION_COUNT,
+     .at = AT(min_replicas),
+     .min = 0,
+     .max = 100,
+     .fallback = "0",
+     .what = "N",
+     .help = "replicas that must confirm a grant or a renewal before it is told"},
+    {.key = "replica-timeout",
+     .kind = OPTION_DURATION,
+     .at = AT(replica_timeout_ms),
+     .min = 1,
+     .max = MINUTE_MS,
+     .fallback = "500ms",
+     .what = "DURATION",
+     .help = "how long replicas may take to confirm"},
     {.key = "allow-eviction",
      .kind = OPTION_BOOL,
      .at = AT(allow_eviction),
@@ -456,9 +500,11 @@ static void dump_string(const struct option_row *row, const char *value, FILE *o
 {
     char masked[OPTION_VALUE_MAX + 8];
 
-    if (value && row->secret) {
+    if (value && row->secret && row->kind == OPTION_URL) {
         redis_url_mask(value, masked, sizeof(masked));
         value = masked;
+    } else if (value && row->secret) {
+        value = "***";
     }
     fprintf(out, "%s%s =%s%s\n", row->not_in_file || !value ? "# " : "", row->key, value && value[0] ? " " : "", value ? value : "");
 }

@@ -39,13 +39,13 @@ struct option_row {
     const char *fallback; /* the default as somebody would type it; NULL: none */
     const struct option_choice *choices;
     const char *(*check)(const char *value); /* OPTION_STRING, OPTION_LIST: NULL or a static sentence */
-    bool secret;                             /* a URL that may hold a password: masked when shown, overwritten where it came from */
+    bool secret;                             /* a password, or a URL that may hold one: masked when shown, overwritten where it came from */
     bool not_in_file;
     const char *what; /* how help calls the value; NULL: it has none */
     const char *help;
 };
 
-#define OPTION_ROW_COUNT 23
+#define OPTION_ROW_COUNT 27
 extern const struct option_row option_rows[OPTION_ROW_COUNT];
 
 /* Flags that are no options: what to do instead of serving. */

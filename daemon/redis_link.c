@@ -70,6 +70,7 @@ struct redis_link {
     int64_t opened_us;
     int64_t delay_ms;
     const char *drop_problem; /* a drop is due */
+    bool moved;               /* ... because the address is another one: no delay */
     uint64_t connects;
     unsigned jitter;
     char shown[320];
@@ -191,10 +192,11 @@ static void link_fail(struct redis_link *link, const char *problem)
     drop_lookup(link);
     link->state = LINK_WAITING;
     link->attempt_us = now;
-    if (was_up && now - link->opened_us >= STEADY_US)
+    if (link->moved || (was_up && now - link->opened_us >= STEADY_US))
         link->delay_ms = FIRST_DELAY_MS;
     else
         link->attempt_us = now + next_delay_us(link);
+    link->moved = false;
     link->check_us = INT64_MAX;
     arm(link, link->attempt_us);
     fail_commands(link);
@@ -574,6 +576,11 @@ static void resolve(struct redis_link *link)
 
 static void attempt(struct redis_link *link)
 {
+    if (!link->config.url.host[0] && !link->config.url.unix_path[0]) {
+        link_fail(link, "no sentinel has named the master yet");
+        return;
+    }
+    fail_commands(link); /* left over when a stop and a start came in one turn */
     link->connects++;
     link->attempt_us = clock_now_us(link->clock) + link->config.connect_timeout_ms * 1000;
     link->check_us = INT64_MAX;
@@ -613,6 +620,10 @@ static void on_step(evutil_socket_t fd, short events, void *arg)
     (void)events;
     if (link->state == LINK_STOPPED) {
         fail_commands(link);
+        return;
+    }
+    if (link->drop_problem && (link->state == LINK_RESOLVING || link->state == LINK_CONNECTING)) {
+        link_fail(link, link->drop_problem);
         return;
     }
     if (link->state == LINK_RESOLVING && link->resolved) {
@@ -755,6 +766,26 @@ void redis_link_stop(struct redis_link *link)
     (void)event_del(link->timer);
     link->check_us = INT64_MAX;
     event_active(link->step, 0, 0);
+}
+
+void redis_link_set_address(struct redis_link *link, const char *host, int port)
+{
+    struct redis_url *url = &link->config.url;
+
+    if (url->port == port && strcmp(url->host, host) == 0)
+        return;
+    snprintf(url->host, sizeof(url->host), "%s", host);
+    url->port = port;
+    redis_url_show(url, link->shown, sizeof(link->shown));
+    if (link->state == LINK_STOPPED)
+        return;
+    link->delay_ms = FIRST_DELAY_MS;
+    if (link->state == LINK_WAITING) {
+        arm(link, clock_now_us(link->clock));
+        return;
+    }
+    link->moved = true;
+    redis_link_drop(link, "the sentinels name another master");
 }
 
 void redis_link_free(struct redis_link *link)

@@ -10,6 +10,8 @@
  *                          └── WAITING ◄─┴──────────────┴────────────┘
  *                          (capped, jittered back-off; the first attempt after an OPEN is at once)
  *
+ * An address that is not known yet (a URL of sentinels) is given later by redis_link_set_address; until then every attempt fails.
+ *
  * Everything sent in one turn of the event loop leaves in one write at its end. Callbacks run on the link's own events, never inside a
  * call into the link; every call but redis_link_free is allowed in them.
  */
@@ -59,6 +61,9 @@ struct redis_link *redis_link_new(struct event_base *base, const struct clock *c
 void redis_link_start(struct redis_link *link);
 void redis_link_stop(struct redis_link *link); /* closes; commands in flight get done(NULL) at the end of the turn; no `down` */
 void redis_link_free(struct redis_link *link); /* commands in flight get no callback. Takes NULL. */
+
+/* From now on `host` and `port` are where to connect to. An attempt or a connection under way to another place is dropped, and the next begins at once. */
+void redis_link_set_address(struct redis_link *link, const char *host, int port);
 
 bool redis_link_is_open(const struct redis_link *link);
 const char *redis_link_address(const struct redis_link *link);

@@ -35,7 +35,9 @@
 
 #include "daemon/log.h"
 #include "daemon/redis_link.h"
+#include "daemon/redis_replicas.h"
 #include "daemon/redis_script.h"
+#include "daemon/redis_sentinel.h"
 
 #define BEAT_MS        500
 #define CONNECT_MS     500
@@ -68,6 +70,8 @@ struct redis_store {
     struct redis_store_config config;
     struct store_events events;
     struct redis_link *link, *messages;
+    struct redis_sentinel *sentinel; /* NULL: the Redis itself is named */
+    struct redis_replicas *replicas; /* NULL: replicas are not waited for */
 
     char node[17];
     char key_incarnation[KEY_HEAD_MAX], key_fence[KEY_HEAD_MAX], key_node[KEY_HEAD_MAX], key_recovery[KEY_HEAD_MAX];
@@ -105,10 +109,10 @@ static void send_call(struct redis_store *s, struct store_call *call, bool whole
 static void begin_attach(struct redis_store *s);
 
 /* W - W/6 must exceed: a beat, the deadline of a beat in flight on a dead connection, a connection attempt, the longest delay between
- * attempts, attaching and putting back. */
-int64_t redis_store_min_window_ms(int64_t timeout_ms)
+ * attempts, attaching and putting back. With sentinels also how late this node learns what another may know already. */
+int64_t redis_store_min_window_ms(int64_t timeout_ms, bool sentinels)
 {
-    int64_t sum = BEAT_MS + timeout_ms + CONNECT_MS + MAX_DELAY_MS + ATTACH_MS;
+    int64_t sum = BEAT_MS + timeout_ms + (sentinels ? REDIS_SENTINEL_LEARN_MS : 0) + CONNECT_MS + MAX_DELAY_MS + ATTACH_MS;
 
     return sum * 6 / 5 + 1;
 }
@@ -174,6 +178,8 @@ static void set_alarm(struct redis_store *s, int64_t at_us)
     }
 }
 
+static void conclude(struct redis_store *s, struct store_call *call);
+
 static void done(struct redis_store *s, struct store_call *call)
 {
     struct store_call *rider = call->rider;
@@ -181,6 +187,9 @@ static void done(struct redis_store *s, struct store_call *call)
     s->calls_open--;
     if (rider) { /* a release that did its work has answered it; else it shares the release's fate */
         rider->sent_us = call->sent_us;
+        rider->deadline_us = call->deadline_us;
+        rider->reruns = 0;
+        rider->may_have_run = false;
         if (call->result != STORE_DONE) {
             rider->result = call->result == STORE_UNKNOWN || call->result == STORE_UNAVAILABLE ? call->result : STORE_TURN;
             rider->problem = call->problem;
@@ -189,8 +198,10 @@ static void done(struct redis_store *s, struct store_call *call)
         }
     }
     call->done(call);
-    if (rider)
-        rider->done(rider);
+    if (rider) { /* from here on a call like any other */
+        s->calls_open++;
+        conclude(s, rider);
+    }
 }
 
 /* Answers without anything having been done, at the end of the turn. */
@@ -715,6 +726,25 @@ static void rerun(struct redis_store *s, struct store_call *call)
     hold(s, call);
 }
 
+static void call_lost(struct redis_store *s, struct store_call *call);
+
+/* A call that is told "you hold it" may first have to be in replicas. An answer read while this node attaches anew cannot be proved any more: it is run again
+ * in the life to come. */
+static void conclude(struct redis_store *s, struct store_call *call)
+{
+    bool holds = (call->op == STORE_ACQUIRE && (call->result == STORE_DONE || call->result == STORE_REPEATED)) ||
+                 (call->op == STORE_RENEW && call->result == STORE_DONE);
+
+    call->ret_replicas = 0;
+    call->ret_fresh = false;
+    if (!s->replicas || !holds)
+        done(s, call);
+    else if (s->attachment == READY)
+        redis_replicas_add(s->replicas, call);
+    else
+        call_lost(s, call);
+}
+
 static void finish(struct redis_store *s, struct store_call *call, const redisReply *reply)
 {
     static const char foreign[] = "a key that pawl did not write stands at this lock's name";
@@ -742,7 +772,7 @@ static void finish(struct redis_store *s, struct store_call *call, const redisRe
                      call_rows[call->op].script < SCRIPT_COUNT ? redis_scripts[call_rows[call->op].script].name : "");
         }
     }
-    done(s, call);
+    conclude(s, call);
 }
 
 static void call_lost(struct redis_store *s, struct store_call *call)
@@ -837,7 +867,7 @@ static void finish_plain(struct redis_store *s, struct store_call *call, int64_t
         call->ret_woken.text[0] = '\0';
     else
         see_fence(s, token);
-    done(s, call);
+    conclude(s, call);
 }
 
 static void send_batch(struct redis_store *s, struct store_call *calls, size_t count, bool whole_script);
@@ -1020,6 +1050,14 @@ static void detach(struct redis_store *s)
     bool was_ready = s->attachment == READY;
 
     s->attachment = DETACHED;
+    if (s->sentinel)
+        redis_sentinel_settled(s->sentinel, false);
+    if (s->replicas) {
+        for (struct store_call *call = redis_replicas_end(s->replicas), *next; call; call = next) {
+            next = call->next;
+            call_lost(s, call);
+        }
+    }
     if (was_ready && s->events.detached)
         s->events.detached(s->events.arg);
 }
@@ -1043,6 +1081,8 @@ static void explain_refusal(struct redis_store *s, const redisReply *reply)
 
     if (status_is(reply, "not_master")) {
         s->role = len == 5 && memcmp(detail, "slave", 5) == 0 ? "replica" : "unknown";
+        if (s->sentinel)
+            redis_sentinel_refused(s->sentinel);
         attach_refused(s, "Redis is not a master", "");
     } else if (status_is(reply, "loading")) {
         attach_refused(s, "Redis is loading its data", "");
@@ -1100,6 +1140,10 @@ static void attached(struct redis_store *s, const redisReply *reply)
     s->beat_at_us = now;
     set_alarm(s, now);
     redis_link_start(s->messages);
+    if (s->sentinel)
+        redis_sentinel_settled(s->sentinel, true);
+    if (s->replicas)
+        redis_replicas_begin(s->replicas);
     if (s->events.attached)
         s->events.attached(s->events.arg, new_life, s->window_open);
     send_held(s);
@@ -1183,9 +1227,11 @@ static void send_beat(struct redis_store *s, bool whole);
 
 static int64_t beat_interval_us(const struct redis_store *s)
 {
-    int64_t tick = s->config.window_ms / 6;
+    int64_t tick = s->config.window_ms / 6, beats = (tick + BEAT_MS - 1) / BEAT_MS;
 
-    return (s->window_open && tick > 0 && tick < BEAT_MS ? tick : BEAT_MS) * 1000;
+    if (!s->window_open || beats < 1)
+        return BEAT_MS * 1000;
+    return (tick / beats + 1) * 1000; /* a whole number of beats is a tick and a little more: none comes just too early for its tick */
 }
 
 static void beat_answered(struct redis_command *command, const redisReply *reply)
@@ -1262,6 +1308,73 @@ static void on_alarm(void *arg)
             beat(s, now);
         set_alarm(s, s->beat_at_us);
     }
+}
+
+/* ---- replicas ---- */
+
+/* The write that the WAIT stands behind is a beat: it checks that the data and the server are those that the calls were answered by. */
+static void write_mark(void *arg, struct redis_link *link, bool again)
+{
+    struct redis_store *s = arg;
+    const char *const keys[] = {s->key_incarnation, s->key_fence, s->key_node, s->key_recovery};
+    const char *const args[] = {s->incarnation, s->fence_text, s->generation_text, s->identity};
+
+    redis_link_begin(link, 13);
+    redis_link_arg_str(link, again ? "EVAL" : "EVALSHA");
+    if (again)
+        redis_link_arg(link, redis_scripts[SCRIPT_BEAT].body, redis_scripts[SCRIPT_BEAT].body_len);
+    else
+        redis_link_arg(link, redis_scripts[SCRIPT_BEAT].sha1, 40);
+    redis_link_arg_int(link, 4);
+    for (size_t i = 0; i < 4; i++)
+        redis_link_arg_str(link, keys[i]);
+    for (size_t i = 0; i < 4; i++)
+        redis_link_arg_str(link, args[i]);
+    redis_link_arg_int(link, NODE_KEY_MS);
+    redis_link_arg_str(link, s->node);
+}
+
+static enum replica_mark read_mark(void *arg, const redisReply *reply)
+{
+    struct redis_store *s = arg;
+    bool drop;
+
+    if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0)
+        return REPLICA_MARK_AGAIN;
+    if (reply->type == REDIS_REPLY_ERROR)
+        complain(s, "store_error", error_problem(reply->str, &drop), reply->str);
+    else if (reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2)
+        return status_is(reply, "beat") ? REPLICA_MARK_DONE : REPLICA_MARK_DIFFERS;
+    return REPLICA_MARK_FAILED;
+}
+
+static void on_mark_differs(void *arg)
+{
+    begin_attach(arg);
+}
+
+static void on_proved(void *arg, struct store_call *call, int64_t replicas)
+{
+    struct redis_store *s = arg;
+
+    call->ret_replicas = replicas;
+    if (replicas < s->config.min_replicas) {
+        call->ret_fresh = call->op == STORE_ACQUIRE && call->result == STORE_DONE;
+        call->result = STORE_NOT_REPLICATED;
+    }
+    done(s, call);
+}
+
+/* ---- sentinels ---- */
+
+static void on_address(void *arg, const char *host, int port)
+{
+    struct redis_store *s = arg;
+
+    redis_link_set_address(s->link, host, port);
+    redis_link_set_address(s->messages, host, port);
+    if (s->replicas)
+        redis_replicas_set_address(s->replicas, host, port);
 }
 
 /* ---- what the two connections tell ---- */
@@ -1368,6 +1481,10 @@ static void status(const struct store *seam, struct store_status *ret)
     ret->fence = s->fence;
     ret->pending = s->calls_open;
     ret->connects = redis_link_connects(s->link) + redis_link_connects(s->messages);
+    if (s->sentinel)
+        ret->connects += redis_sentinel_connects(s->sentinel);
+    if (s->replicas)
+        ret->connects += redis_replicas_connects(s->replicas);
     ret->attaches = s->attaches;
     ret->openings = s->openings;
     ret->fence_raises = s->fence_raises;
@@ -1406,6 +1523,25 @@ static void make_keys(struct redis_store *s, const char *prefix)
     make_pattern(s);
 }
 
+/* What only some configurations have. False without memory. */
+static bool make_extras(struct redis_store *s, struct event_base *base, const struct redis_store_config *config)
+{
+    const struct redis_sentinel_config sentinel = {
+        .url = config->url, .user = config->sentinel_user, .password = config->sentinel_password, .timeout_ms = config->timeout_ms};
+    const struct redis_replicas_config replicas = {.url = config->url,
+                                                   .min = config->min_replicas,
+                                                   .timeout_ms = config->replica_timeout_ms,
+                                                   .command_timeout_ms = config->timeout_ms};
+    const struct redis_replicas_callbacks callbacks = {
+        .arg = s, .mark = write_mark, .marked = read_mark, .differs = on_mark_differs, .proved = on_proved};
+
+    if (config->url.sentinel_count > 0)
+        s->sentinel = redis_sentinel_new(base, s->clock, &sentinel, on_address, s);
+    if (config->min_replicas > 0)
+        s->replicas = redis_replicas_new(base, s->clock, &replicas, &callbacks);
+    return (config->url.sentinel_count == 0 || s->sentinel) && (config->min_replicas == 0 || s->replicas);
+}
+
 struct redis_store *redis_store_new(struct event_base *base, const struct clock *clock, const struct redis_store_config *config,
                                     const struct store_events *events)
 {
@@ -1419,7 +1555,7 @@ struct redis_store *redis_store_new(struct event_base *base, const struct clock 
     s->seam.ops = &redis_store_ops;
     s->clock = clock;
     s->config = *config;
-    s->config.key_prefix = NULL;
+    s->config.key_prefix = s->config.sentinel_user = s->config.sentinel_password = NULL;
     s->events = *events;
     s->role = "unknown";
     s->alarm_us = INT64_MAX;
@@ -1434,10 +1570,12 @@ struct redis_store *redis_store_new(struct event_base *base, const struct clock 
     s->link = redis_link_new(base, clock, &link_config, &callbacks);
     link_config.label = "messages";
     s->messages = redis_link_new(base, clock, &link_config, &message_callbacks);
-    if (!s->link || !s->messages) {
+    if (!s->link || !s->messages || !make_extras(s, base, config)) {
         redis_store_free(s);
         return NULL;
     }
+    if (s->sentinel)
+        redis_sentinel_start(s->sentinel);
     redis_link_start(s->link);
     return s;
 }
@@ -1455,6 +1593,8 @@ const char *redis_store_node(const struct redis_store *s)
 void redis_store_stop(struct redis_store *s)
 {
     s->stopped = true;
+    if (s->sentinel)
+        redis_sentinel_stop(s->sentinel);
     redis_link_stop(s->messages);
     redis_link_stop(s->link);
     detach(s);
@@ -1468,6 +1608,8 @@ void redis_store_free(struct redis_store *s)
         return;
     redis_link_free(s->link);
     redis_link_free(s->messages);
+    redis_sentinel_free(s->sentinel);
+    redis_replicas_free(s->replicas);
     while (s->spare) {
         struct run *next = s->spare->spare;
         free(s->spare);

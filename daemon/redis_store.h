@@ -1,6 +1,7 @@
 /* The store on Redis: calls to scripts, replies to results; attach, beat, messages. See store.h for the contract and scripts/ for what runs
  * inside Redis. One connection carries every call, in order, so a reply is never read after the node has moved to another life of the
- * data; a second one listens for messages, which are hints only. */
+ * data; a second one listens for messages, which are hints only. Where the master is, sentinels may tell (redis_sentinel.h); that replicas have a lease
+ * is learned on a connection of its own (redis_replicas.h). */
 #ifndef PAWL_REDIS_STORE_H
 #define PAWL_REDIS_STORE_H
 
@@ -20,6 +21,9 @@ struct redis_store_config {
     int64_t timeout_ms;     /* of a command, and at most of a connection attempt */
     int64_t window_ms;      /* 0: no recovery window */
     bool allow_eviction;
+    const char *sentinel_user, *sentinel_password; /* NULL: none; borrowed during redis_store_new */
+    int64_t min_replicas;                          /* 0: replicas are not waited for */
+    int64_t replica_timeout_ms;
 };
 
 /* Starts to connect as soon as the loop runs. NULL without memory. `base` and `clock` must outlive the store. */
@@ -32,9 +36,9 @@ void redis_store_stop(struct redis_store *s);
 /* After redis_store_stop and one more turn of the loop. Takes NULL. */
 void redis_store_free(struct redis_store *s);
 
-/* The shortest window that is safe with this timeout: within it, each tick left out, a node must notice the loss, reach Redis again and put
- * its leases back (the sum is in the .c file). */
-int64_t redis_store_min_window_ms(int64_t timeout_ms);
+/* The shortest window that is safe with this timeout: within it, each tick left out, a node must notice the loss, learn of a new master if sentinels tell
+ * of it, reach Redis again and put its leases back (the sum is in the .c file). */
+int64_t redis_store_min_window_ms(int64_t timeout_ms, bool sentinels);
 
 /* This node's id: 16 hex digits, new for each process. */
 const char *redis_store_node(const struct redis_store *s);

@@ -3,6 +3,7 @@
  *
  *     redis://[[user]:password@]host[:port][/[db]]
  *     unix://[[user]:password@]/path[?db=N]
+ *     sentinel://[[user]:password@]host[:port][,host[:port]]/MASTER[/[db]]
  *
  * The user and the password are percent-decoded; raw '/', '?', '#' and '@' in them are refused rather than guessed at, since where such a password
  * ends depends on who reads it.
@@ -112,6 +113,66 @@ static const char *read_tcp(const char *text, struct redis_url *url)
     return NULL;
 }
 
+static const char *read_sentinels(const char *list, size_t len, struct redis_url *url)
+{
+    while (len > 0) {
+        const char *comma = memchr(list, ',', len);
+        size_t part = comma ? (size_t)(comma - list) : len;
+        const char *problem;
+
+        if (url->sentinel_count == REDIS_SENTINELS_MAX)
+            return "too many sentinels: at most 9";
+        problem = host_port_parse(list, part, HOST_PORT_SENTINEL, &url->sentinels[url->sentinel_count]);
+        if (problem)
+            return problem;
+        url->sentinel_count++;
+        if (!comma)
+            return NULL;
+        list += part + 1;
+        len -= part + 1;
+    }
+    return "the host is missing";
+}
+
+/* The names that Redis Sentinel itself takes. */
+static const char *read_master(const char *name, size_t len, struct redis_url *url)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+    if (len == 0)
+        return "the name of the master is missing: sentinel://host:26379,host:26379/MASTER";
+    if (len >= sizeof(url->master))
+        return "the name of the master can have at most 127 bytes";
+    if (strspn(name, allowed) < len)
+        return "the name of the master has characters that no master's name has";
+    memcpy(url->master, name, len);
+    url->master[len] = '\0';
+    return NULL;
+}
+
+static const char *read_sentinel(const char *text, struct redis_url *url)
+{
+    const char *at = strrchr(text, '@');
+    const char *rest = at ? at + 1 : text;
+    size_t len = strcspn(rest, "/?#");
+    const char *problem = at ? read_login(text, (size_t)(at - text), url) : NULL;
+
+    if (!problem)
+        problem = read_sentinels(rest, len, url);
+    if (problem)
+        return problem;
+    rest += len;
+    if (strpbrk(rest, "?#"))
+        return "a sentinel:// URL takes no '?' or '#' part";
+    rest += rest[0] == '/';
+    len = strcspn(rest, "/");
+    problem = read_master(rest, len, url);
+    if (problem)
+        return problem;
+    rest += len;
+    return rest[0] && rest[1] ? read_db(rest + 1, strlen(rest + 1), url) : NULL;
+}
+
 static const char *read_unix(const char *text, struct redis_url *url)
 {
     size_t login = text[0] == '/' ? 0 : strcspn(text, "/");
@@ -157,8 +218,8 @@ static const char *read_url(const char *text, struct redis_url *url)
     if (has_scheme(text, "rediss://"))
         return "rediss:// is not supported: pawld speaks to Redis without TLS; put a tunnel in front of it or use a unix socket";
     if (has_scheme(text, "sentinel://"))
-        return "sentinel:// is not supported: name the Redis itself";
-    return "must be redis://[user:password@]host:port[/db] or unix:///path[?db=N]";
+        return read_sentinel(text + strlen("sentinel://"), url);
+    return "must be redis://[user:password@]host:port[/db], unix:///path[?db=N] or sentinel://host:port,host:port/MASTER[/db]";
 }
 
 int redis_url_parse(const char *text, struct redis_url *out, char *problem, size_t cap)
@@ -174,18 +235,49 @@ int redis_url_parse(const char *text, struct redis_url *out, char *problem, size
     return why ? -1 : 0;
 }
 
+bool redis_url_names_sentinels(const char *text)
+{
+    return has_scheme(text, "sentinel://");
+}
+
+/* "host:port" as a URL spells it. */
+static void show_address(const char *host, int port, char *out, size_t cap)
+{
+    const char *zone = strchr(host, '%');
+
+    if (!strchr(host, ':'))
+        snprintf(out, cap, "%s:%d", host, port);
+    else if (!zone)
+        snprintf(out, cap, "[%s]:%d", host, port);
+    else
+        snprintf(out, cap, "[%.*s%%25%s]:%d", (int)(zone - host), host, zone + 1, port);
+}
+
+static void show_sentinels(const struct redis_url *url, char *out, size_t cap)
+{
+    char address[320];
+    size_t len = (size_t)snprintf(out, cap, "sentinel://");
+
+    for (size_t i = 0; i < url->sentinel_count && len < cap; i++) {
+        show_address(url->sentinels[i].host, url->sentinels[i].port, address, sizeof(address));
+        len += (size_t)snprintf(out + len, cap - len, "%s%s", i ? "," : "", address);
+    }
+    if (len < cap)
+        snprintf(out + len, cap - len, "/%s/%d", url->master, url->db);
+}
+
 void redis_url_show(const struct redis_url *url, char *out, size_t cap)
 {
-    const char *zone = strchr(url->host, '%');
+    char address[320];
 
-    if (url->unix_path[0])
+    if (url->unix_path[0]) {
         snprintf(out, cap, "unix://%s?db=%d", url->unix_path, url->db);
-    else if (!strchr(url->host, ':'))
-        snprintf(out, cap, "redis://%s:%d/%d", url->host, url->port, url->db);
-    else if (!zone)
-        snprintf(out, cap, "redis://[%s]:%d/%d", url->host, url->port, url->db);
-    else
-        snprintf(out, cap, "redis://[%.*s%%25%s]:%d/%d", (int)(zone - url->host), url->host, zone + 1, url->port, url->db);
+    } else if (url->sentinel_count > 0 && !url->host[0]) {
+        show_sentinels(url, out, cap);
+    } else {
+        show_address(url->host, url->port, address, sizeof(address));
+        snprintf(out, cap, "redis://%s/%d", address, url->db);
+    }
 }
 
 /* What may follow a '?' without being a secret that somebody put there by mistake. */

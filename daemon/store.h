@@ -29,15 +29,16 @@ enum store_op {
 };
 
 enum store_result {
-    STORE_DONE,        /* it did what it is for; for an acquire: granted, with a new token */
-    STORE_REPEATED,    /* acquire: this lease id holds the lock already; same token */
-    STORE_HELD,        /* acquire: another lease holds it */
-    STORE_TURN,        /* acquire: free, but it is an earlier waiter's turn */
-    STORE_FULL,        /* acquire: the lock's queue is full */
-    STORE_LOST,        /* renew, release, check: not the holder; break: nobody holds it */
-    STORE_RECOVERING,  /* the window is open and the answer depends on what may yet be put back */
-    STORE_UNAVAILABLE, /* nothing was done; `problem` says why */
-    STORE_UNKNOWN,     /* it was sent and no answer came: it may have been done */
+    STORE_DONE,           /* it did what it is for; for an acquire: granted, with a new token */
+    STORE_REPEATED,       /* acquire: this lease id holds the lock already; same token */
+    STORE_HELD,           /* acquire: another lease holds it */
+    STORE_TURN,           /* acquire: free, but it is an earlier waiter's turn */
+    STORE_FULL,           /* acquire: the lock's queue is full */
+    STORE_LOST,           /* renew, release, check: not the holder; break: nobody holds it */
+    STORE_RECOVERING,     /* the window is open and the answer depends on what may yet be put back */
+    STORE_UNAVAILABLE,    /* nothing was done; `problem` says why */
+    STORE_UNKNOWN,        /* it was sent and no answer came: it may have been done */
+    STORE_NOT_REPLICATED, /* acquire, renew: done, but too few copies of the data have it */
 };
 
 struct store_holder { /* who holds a lock; token 0: nobody, or not known */
@@ -65,8 +66,9 @@ struct store_call {
     size_t owner_len;
     int64_t ttl_ms; /* acquire, renew; put back: what is left */
     int64_t token;  /* check: the token asked about; renew, release, put back: what the lease table has for this lease id, 0: not there */
-    int64_t granted_ms;  /* renew, put back: from the lease table too (store time, opaque) */
-    int64_t deadline_us; /* the store calls `done` by then (on its clock), whatever happens */
+    int64_t granted_ms; /* renew, put back: from the lease table too (store time, opaque) */
+    int64_t
+        deadline_us; /* the store calls `done` by then (on its clock), whatever happens; a lease that is made and must be copied takes longer */
     uint64_t confirm;    /* acquire, renew, put back: this call's own number, unique in the node; cancel: the number to undo, 0 none */
     bool queue;          /* acquire: take a place when it is not free; cancel: give the place up */
     bool contended;      /* acquire, release: others are known to wait for this lock (a hint, for speed only) */
@@ -93,6 +95,8 @@ struct store_call {
     int64_t ret_token;   /* acquire, renew, release */
     int64_t ret_ttl_ms;  /* acquire, renew: from sent_us; check: left when answered */
     int64_t ret_granted_ms;
+    int64_t ret_replicas;       /* acquire, renew: copies that have it, where that is waited for */
+    bool ret_fresh;             /* acquire: NOT_REPLICATED: granted by this very call, so it can be undone */
     int64_t ret_ticket;         /* acquire that did not get it: the place taken, 0 none */
     int64_t ret_waiters;        /* acquire that did not get it, inspect, cancel */
     int64_t ret_position;       /* inspect with a lease id: 1 = first, 0 = not waiting */
@@ -106,6 +110,7 @@ struct store_call {
     struct store_call *next;
     void *command;
     int reruns;
+    int64_t prove_by_us;
     bool may_have_run;
 };
 

@@ -165,7 +165,7 @@ class Code:
             self.events[event] = "warn"
         scripts = "\n".join(read(name) for name in names if name.startswith("daemon/scripts/"))
         self.commands = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", scripts)}
-        self.commands |= {"eval", "evalsha", "subscribe", "select", "client|setname", "script|load"}
+        self.commands |= {"eval", "evalsha", "subscribe", "select", "client|setname", "script|load", "wait"}
         self.scripts = [name.lower() for name in re.findall(r"^ *SCRIPT_(\w+),", read("daemon/redis_script.h"), re.M) if name != "COUNT"]
         self.check()
 
@@ -456,7 +456,7 @@ SPOILT = [
     ("proto/errors.h", '410, "lease_lost"', '409, "lease_lost"', "lease_lost is not a 410"),
     ("proto/errors.h", 'X(TIMEOUT,                408, "timeout",', 'X(TOO_SLOW,               408, "too_slow",',
      "error timeout is not in the code"),
-    ("daemon/broker.c", "PAWL_E_LEASE_LOST", "PAWL_E_NOT_REPLICATED", "error not_replicated is missing"),
+    ("daemon/broker.c", "PAWL_E_LEASE_LOST", "PAWL_E_UNAUTHORIZED", "error unauthorized is missing"),
     ("docs/api.md", "| `lease_lost` | 410 |", "| `lease_lost` | 409 |", "error ('lease_lost', 410) is missing"),
     ("docs/api.md", "`POST /v1/locks/{name}/break`\n", "", "break: no section that says"),
     ("docs/api.md", "Errors: `bad_request`, `not_held`, ", "Errors: `bad_request`, ", "break: error not_held is missing"),

@@ -555,6 +555,13 @@ START_TEST(dump_masks_secrets)
     ck_assert_ptr_nonnull(strstr(text, "\nredis = redis://bob:***@h:1/2\n"));
     ck_assert_ptr_null(strstr(text, "SECRET"));
     free(text);
+    good("--redis=sentinel://bob:SECRET@h:1,i/m|--sentinel-user=watch|--sentinel-password=SECRET", "");
+    text = dumped();
+    ck_assert_ptr_nonnull(strstr(text, "\nredis = sentinel://bob:***@h:1,i/m\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nsentinel-user = watch\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nsentinel-password = ***\n"));
+    ck_assert_ptr_null(strstr(text, "SECRET"));
+    free(text);
 }
 END_TEST
 
@@ -606,7 +613,7 @@ START_TEST(help_tells_of_every_option)
         ck_assert_msg(strstr(text, variable) != NULL, "%s", variable);
         count++;
     }
-    ck_assert_uint_eq(count, 23);
+    ck_assert_uint_eq(count, 27);
     free(dump);
     free(text);
 }

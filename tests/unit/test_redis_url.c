@@ -55,7 +55,27 @@ static const struct {
     {"http://h", "redis://"},
     {"redis:/h", "redis://"},
     {"rediss://h:1", "rediss://"},
-    {"sentinel://h:1/master", "sentinel://"},
+    {"sentinel://", "host"},
+    {"sentinel://h", "name of the master"},
+    {"sentinel://h/", "name of the master"},
+    {"sentinel://h//0", "name of the master"},
+    {"sentinel:///m", "host"},
+    {"sentinel://a,,b/m", "host"},
+    {"sentinel://a,b,/m", "host"},
+    {"sentinel://,a/m", "host"},
+    {"sentinel://a:0,b/m", "port"},
+    {"sentinel://::1,b/m", "brackets"},
+    {"sentinel://1,2,3,4,5,6,7,8,9,10/m", "IPv4"},
+    {"sentinel://a,b,c,d,e,f,g,h,i,j/m", "too many"},
+    {"sentinel://a/m/x", "database"},
+    {"sentinel://a/m/0/1", "database"},
+    {"sentinel://a/m?db=1", "'?'"},
+    {"sentinel://a/m#0", "'#'"},
+    {"sentinel://a/m m", "characters"},
+    {"sentinel://a/m%20", "characters"},
+    {"sentinel://SECRET@a,b/m", ":password"},
+    {"sentinel://bob:SEC/RET@a,b/m", "%2F"},
+    {"sentinel://bob:SEC,RET@x@a,b/m", "%40"},
     {"redis://", "host"},
     {"redis://:6379", "host"},
     {"redis:///0", "host"},
@@ -117,6 +137,25 @@ static const struct {
     {"redis://[fe80::1%0123456789012345]:1", "interface"},
 };
 
+static const struct {
+    const char *text;
+    size_t count;
+    const char *first_host, *last_host;
+    int first_port, last_port;
+    const char *master;
+    int db;
+    const char *user, *password, *shown;
+} good_sentinels[] = {
+    {"sentinel://h/mymaster", 1, "h", "h", 26379, 26379, "mymaster", 0, "", "", "sentinel://h:26379/mymaster/0"},
+    {"SENTINEL://a:1,b,10.0.0.1:3/my-Master_1.x/2", 3, "a", "10.0.0.1", 1, 3, "my-Master_1.x", 2, "", "",
+     "sentinel://a:1,b:26379,10.0.0.1:3/my-Master_1.x/2"},
+    {"sentinel://[::1]:5,[fe80::1%25eth0]/m/", 2, "::1", "fe80::1%eth0", 5, 26379, "m", 0, "", "",
+     "sentinel://[::1]:5,[fe80::1%25eth0]:26379/m/0"},
+    {"sentinel://bob:s%2Cc,r@a,b/m/1", 2, "a", "b", 26379, 26379, "m", 1, "bob", "s,c,r", "sentinel://a:26379,b:26379/m/1"},
+    {"sentinel://:pw@a,b,c,d,e,f,g,h,i/m", 9, "a", "i", 26379, 26379, "m", 0, "", "pw",
+     "sentinel://a:26379,b:26379,c:26379,d:26379,e:26379,f:26379,g:26379,h:26379,i:26379/m/0"},
+};
+
 #define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
 START_TEST(good_url_gives_its_parts)
@@ -133,6 +172,33 @@ START_TEST(good_url_gives_its_parts)
     ck_assert_str_eq(url.password, good[_i].password);
     redis_url_show(&url, shown, sizeof(shown));
     ck_assert_str_eq(shown, good[_i].shown);
+}
+END_TEST
+
+/* The login is the Redis' own, the host stays empty until a sentinel has named one. */
+START_TEST(sentinels_are_read_in_order)
+{
+    struct redis_url url;
+    char problem[200] = "", shown[512];
+    size_t last = good_sentinels[_i].count - 1;
+
+    ck_assert_msg(redis_url_parse(good_sentinels[_i].text, &url, problem, sizeof(problem)) == 0, "%s: %s", good_sentinels[_i].text,
+                  problem);
+    ck_assert(redis_url_names_sentinels(good_sentinels[_i].text));
+    ck_assert_uint_eq(url.sentinel_count, good_sentinels[_i].count);
+    ck_assert_str_eq(url.sentinels[0].host, good_sentinels[_i].first_host);
+    ck_assert_int_eq(url.sentinels[0].port, good_sentinels[_i].first_port);
+    ck_assert_str_eq(url.sentinels[last].host, good_sentinels[_i].last_host);
+    ck_assert_int_eq(url.sentinels[last].port, good_sentinels[_i].last_port);
+    ck_assert_str_eq(url.master, good_sentinels[_i].master);
+    ck_assert_int_eq(url.db, good_sentinels[_i].db);
+    ck_assert_str_eq(url.user, good_sentinels[_i].user);
+    ck_assert_str_eq(url.password, good_sentinels[_i].password);
+    ck_assert_str_eq(url.host, "");
+    ck_assert_str_eq(url.unix_path, "");
+    redis_url_show(&url, shown, sizeof(shown));
+    ck_assert_str_eq(shown, good_sentinels[_i].shown);
+    ck_assert(!redis_url_names_sentinels("redis://sentinel://h/m"));
 }
 END_TEST
 
@@ -246,6 +312,7 @@ int main(void)
     TCase *urls = tcase_create("urls");
 
     tcase_add_loop_test(urls, good_url_gives_its_parts, 0, COUNT(good));
+    tcase_add_loop_test(urls, sentinels_are_read_in_order, 0, COUNT(good_sentinels));
     tcase_add_loop_test(urls, C43_ipv6_address_is_read_and_shown_in_brackets, 0, COUNT(good_v6));
     tcase_add_loop_test(urls, bad_url_is_refused_without_its_password, 0, COUNT(bad));
     tcase_add_loop_test(urls, mask_hides_the_password_of_any_text, 0, COUNT(masks));

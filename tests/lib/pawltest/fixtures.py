@@ -27,6 +27,7 @@ from pawltest.pawld import Pawld
 from pawltest.process import socket_folder
 from pawltest.proxy import Proxy
 from pawltest.redis import RedisServer
+from pawltest.sentinel import Group
 
 TEST_DEADLINE_S = 180
 LONG = os.environ.get("PAWL_TEST_LONG") == "1"
@@ -45,6 +46,10 @@ class World:
         self._folders = []
         self.failed = False
 
+    def keep(self, thing):
+        """Ends it with the rest."""
+        return self._keep(thing)
+
     def _keep(self, thing):
         self._things.append(thing)
         return thing
@@ -59,6 +64,10 @@ class World:
 
     def proxy(self, target, **how):
         return self._keep(Proxy(target, **how).start())
+
+    def group(self, start=True, **how):
+        group = Group(self, **how)
+        return group.start() if start else group
 
     def folder(self):
         path = socket_folder()
