@@ -15,7 +15,8 @@ What excuses a P1 or a lost lease, and nothing else does (docs/guarantees.md):
     - somebody broke the lock;
     - Redis lost its data (a fault with "loss"), and a node that had granted or last renewed the lease died since then, or was stopped, starved or
       cut off from Redis at some time between the loss and the first grant after it, which is when the recovery window was over at the latest;
-    - the clock of Redis was set forward while the lease lived.
+    - the clock of Redis was set forward while the lease lived;
+    - the lease is one that was excused so against this other one already, and its node, which has to be told so first, confirmed it again.
 P2 and the register are never excused.
 """
 
@@ -207,6 +208,14 @@ class Checker:
                 return "loss, and its node could not put it back"
         return None
 
+    def _came_back(self, lock, piece, other):
+        """A lease that was rightly given up for lost before the other was granted, and that its node, which did not know, confirmed again: until the
+        node has compared its table, only the fence tells the two apart."""
+        for before in lock.pieces:
+            if before.lease == piece.lease and before.call["got"] < other.call["got"] and self.excuse(before, other.call["got"]):
+                return "it came back after " + self.excuse(before, other.call["got"])
+        return None
+
     def _exclusion(self, lock):
         live = []
         for piece in sorted(lock.pieces, key=lambda piece: piece.start):
@@ -214,7 +223,7 @@ class Checker:
             for other in live:
                 if other.lease == piece.lease or min(piece.end, other.end) <= piece.start:
                     continue
-                excuse = self.excuse(other, piece.call["got"])
+                excuse = self.excuse(other, piece.call["got"]) or self._came_back(lock, piece, other)
                 if excuse:
                     self.verdict.excused[f"P1: {excuse}"] += 1
                 else:

@@ -1,4 +1,5 @@
-"""The clients of a chaos run: a process of its own with a thread for each, all after the same few locks.
+"""The clients of a chaos run: a process of its own with a thread for each, all after the same few locks:
+a crowd at the hot ones, and a few who hold the calm ones for long, so that there is always something to lose.
 
 A client plays one short scene after another and picks them by dice of its own, which come from the seed. Each call goes to a node of its choice and
 into the history. A client knows of a lease what its replies told it, and writes to the lock's register under the token it was told, also when it
@@ -6,6 +7,7 @@ should know better: refusing that is the register's part.
 """
 
 import multiprocessing
+import os
 import random
 import signal
 import sys
@@ -27,9 +29,12 @@ class Client:
         self.home = number % len(sockets)
 
     def run(self):
-        scenes = [self.hold, self.hold, self.hold, self.keep, self.renew_often, self.stall, self.leave, self.vanish, self.repeat, self.stranger, self.wander]
+        scenes = [self.hold] * 3 + [self.keep] * 2
+        scenes += [self.renew_often, self.stall, self.leave, self.vanish, self.repeat, self.stranger, self.wander]
         while not self.stop.is_set():
-            self.dice.choice(scenes)(self.dice.choice(sorted(self.registers)))
+            scene = self.dice.choice(scenes)
+            calm = scene == self.keep or self.dice.random() < 0.2
+            scene(self.dice.choice(sorted(lock for lock in self.registers if lock.startswith("calm/") == calm)))
             self.pause(0.0, 0.1)
         for api in self.apis.values():
             api.close()
@@ -104,7 +109,7 @@ class Client:
         lease = self.acquire(lock, ttl_ms=8000)
         if lease:
             self.write(lock, lease)
-            self.pause(0.2, 3.0)
+            self.pause(1.0, 6.0)
             self.write(lock, lease)
             self.call("release", lock, lease=lease["lease"])
 
@@ -176,8 +181,16 @@ class Client:
             self.call("release", lock, nodes[2], lease["lease"])
 
 
+def _wait(event, parent):
+    """Until the parent sets it. A parent that was killed sets nothing."""
+    while not event.wait(1.0):
+        if os.getppid() != parent:
+            os._exit(1)
+
+
 def _run(count, seed, sockets, locks, path, told_to_start, told_to_stop):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells when to stop
+    parent = os.getppid()
     history = History(path)
     registers = {lock: Register(lock, history) for lock in locks}
     stop = threading.Event()
@@ -192,10 +205,10 @@ def _run(count, seed, sockets, locks, path, told_to_start, told_to_stop):
             raise
 
     threads = [threading.Thread(target=play, args=(Client(i, seed, sockets, registers, history, stop),), daemon=True) for i in range(count)]
-    told_to_start.wait()
+    _wait(told_to_start, parent)
     for thread in threads:
         thread.start()
-    told_to_stop.wait()
+    _wait(told_to_stop, parent)
     stop.set()
     end = time.monotonic() + 4 * PATIENCE_S
     for thread in threads:

@@ -11,6 +11,8 @@ import os
 import random
 import shutil
 import signal
+import struct
+import subprocess
 import threading
 import time
 
@@ -25,13 +27,55 @@ WINDOW = "3s"
 HARMLESS_DELAY_S = 0.015  # each way: a round trip that the recovery window has room for
 
 
+class Clock:
+    """The wall clock of a Redis, which can be set (clock_shift.c). Without a C compiler it can't: `env` is None."""
+
+    def __init__(self, folder):
+        library, self.path = os.path.join(folder, "clock_shift.so"), os.path.join(folder, "clock_shift")
+        self.shift_us, self._furthest = 0, float("-inf")
+        self._write()
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clock_shift.c")
+        compiler = (os.environ.get("CC") or "cc").split()
+        try:
+            built = subprocess.run(compiler + ["-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-o", library, source], check=False)
+            self.env = {**os.environ, "LD_PRELOAD": library, "CLOCK_SHIFT": self.path} if built.returncode == 0 else None
+        except OSError:
+            self.env = None
+
+    def _write(self):
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
+        os.pwrite(fd, struct.pack("q", self.shift_us), 0)
+        os.close(fd)
+
+    def shift(self, seconds):
+        self._furthest = max(self._furthest, now() + self.shift_us / 1e6)
+        self.shift_us += int(seconds * 1e6)
+        self._write()
+
+    def behind(self):
+        """Has it been later already than it is now?"""
+        return now() + self.shift_us / 1e6 < self._furthest
+
+
+class ClockedRedis(RedisServer):
+    """A redis-server that looks at that clock."""
+
+    def __init__(self, clock, **how):
+        super().__init__(**how)
+        self.clock = clock
+
+    def start_process(self, argv, env=None, cwd=None):
+        super().start_process(argv, self.clock.env if env is None else env, cwd)
+
+
 class House:
     """Redis with all writes on disk before they are answered, nodes that reach it through a proxy each and listen at a path that stays."""
 
     def __init__(self, nodes, history, window=WINDOW):
         self.history = history
         self.folder = socket_folder()
-        self.redis = RedisServer(options={"appendonly": "yes", "appendfsync": "always"})
+        self.clock = Clock(self.folder)
+        self.redis = ClockedRedis(self.clock, options={"appendonly": "yes", "appendfsync": "always"})
         self.proxies, self.nodes = [], []
         self.sockets = [os.path.join(self.folder, f"n{i}.sock") for i in range(nodes)]
         self.window = window
@@ -48,9 +92,11 @@ class House:
         self.wait_ready()
         return self
 
+    def ready(self):
+        return all(node.running() and node.addresses() and node.ready() for node in self.nodes)
+
     def wait_ready(self, deadline_s=60.0):
-        for node in self.nodes:
-            until(lambda node=node: node.running() and node.addresses() and node.ready(), deadline_s, "every node is ready")
+        until(self.ready, deadline_s, "every node is ready")
 
     def start_node(self, i):
         self.check_node(i)
@@ -153,6 +199,43 @@ def redis_client_kill(house, dice, _node, mark):
     yield 0.0
 
 
+def clock_forward(house, dice, _node, mark):
+    """Leases end early: that is no breach, and all that excuses is the fence."""
+    mark("begin", lambda: house.clock.shift(dice.choice((0.3, 2.0, 10.0, 3600.0))))
+    yield 0.1
+    mark("end", lambda: None)
+
+
+def clock_back(house, dice, _node, mark):
+    """By little, since leases last longer by as much."""
+    mark("begin", lambda: house.clock.shift(-dice.choice((0.1, 0.5, 2.0))))
+    yield 0.1
+    mark("end", lambda: None)
+
+
+def redis_lose_back(house, dice, _node, mark):
+    """All data are lost and the clock is behind every token: only the nodes know how far the fence was. So here they have to live and to reach
+    Redis (docs/guarantees.md, P2): nothing else happens from a second before until all are ready again."""
+    yield from _all_well(house, 1.5)
+    mark("begin", house.redis.kill9, loss=True)
+    house.erase()
+    if dice.random() < 0.5 or not house.clock.behind():
+        house.clock.shift(-3600)
+    yield dice.uniform(0.0, 1.0)
+    mark("end", house.redis.start)
+    yield from _all_well(house, 0.5)
+
+
+def _all_well(house, longer_s):
+    end = now() + 60
+    while not house.ready():
+        if now() > end:
+            house.problems.append("nodes are not ready though nothing is in their way")
+            return
+        yield 0.1
+    yield longer_s
+
+
 def node_stop(house, dice, node, mark):
     mark("begin", house.nodes[node].sigstop)
     yield dice.choice((0.2, 1.0, 3.0, 6.0))
@@ -241,6 +324,9 @@ FAULTS = [
     Kind(redis_pause, 2, "redis"),
     Kind(redis_script_flush, 1, "redis"),
     Kind(redis_client_kill, 2, "redis"),
+    Kind(clock_forward, 2, "redis"),
+    Kind(clock_back, 1, "redis"),
+    Kind(redis_lose_back, 3, "all"),
     Kind(node_stop, 2, "node"),
     Kind(node_kill, 2, "node"),
     Kind(node_term, 1, "node"),
@@ -266,19 +352,26 @@ class Director:
         self.dice = random.Random(f"{seed}/faults")
         self.counts = collections.Counter()
         self._busy = set()
-        self._due = []  # (when, number, generator, what it keeps busy)
+        self._due = []  # entries are (when, number, generator, what it keeps busy)
         self._number = 0
+        self._late = False
+        self._awaited = None
 
     def run(self, seconds):
-        end = now() + seconds
+        start, end = now(), now() + seconds
+        if self.house.clock.env is None:
+            self.history.add("note", what="no C compiler, so the clock of Redis is left alone")
+            self.kinds = [kind for kind in self.kinds if kind.act not in (clock_forward, clock_back, redis_lose_back)]
         next_redis = next_node = now() + 0.5
         while now() < end:
             if now() >= next_redis:
                 self._begin("redis")
-                next_redis = now() + self.dice.choice(self.rests)
+                next_redis = now() + (0.1 if self._awaited else self.dice.choice(self.rests))
             if now() >= next_node:
                 self._begin("node")
-                next_node = now() + self.dice.choice((0.2, 1.0, 2.0, 4.0))
+                next_node = now() + (0.1 if self._awaited else self.dice.choice((0.2, 1.0, 2.0, 4.0)))
+            # once the clock is behind, losses come with the care that needs: so in the last third
+            self._late = now() > start + seconds * 2 / 3
             self._step()
             time.sleep(0.01)
         while self._due:
@@ -286,11 +379,19 @@ class Director:
             time.sleep(0.01)
 
     def _begin(self, busies):
-        kinds = [kind for kind in self.kinds if kind.busies == busies]
+        kinds = [kind for kind in self.kinds if kind.busies == busies or (kind.busies == "all" and busies == "redis" and self._late)]
+        if self.house.clock.behind():
+            kinds = [kind for kind in kinds if kind not in LOSSES_ONLY]
         node = self.dice.randrange(len(self.house.nodes)) if busies == "node" else None
-        if not kinds or (busies, node) in self._busy:
+        if not kinds or (busies, node) in self._busy or ("all", None) in self._busy:
             return
-        kind = self.dice.choices(kinds, [kind.weight for kind in kinds])[0]
+        kind = self._awaited or self.dice.choices(kinds, [kind.weight for kind in kinds])[0]
+        if kind.busies == "all":
+            # it begins when all others have ended
+            self._awaited = kind if self._busy else None
+            if self._busy:
+                return
+            busies, node = "all", None
         self._number += 1
         generator = kind.act(self.house, self.dice, node, self._marker(self._number, kind.act.__name__, node))
         self.counts[kind.act.__name__] += 1

@@ -24,7 +24,7 @@ from pawltest.wait import until
 
 NODES = 4
 CLIENTS = 36
-LOCKS = ["hot/a", "hot/b", "hot/c", "hot/d"]
+LOCKS = ["hot/a", "hot/b", "hot/c", "hot/d"] + [f"calm/{i}" for i in range(8)]
 
 # name -> (recovery window, kinds of faults)
 SABOTAGE = {"delete-locks": ("3s", faults.DELETE_LOCKS), "no-window": ("0", faults.LOSSES_ONLY)}

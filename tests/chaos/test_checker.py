@@ -157,6 +157,14 @@ def test_p1_the_clock_of_redis_went_forward(book):
     assert Book.found(with_fault(book, "clock_back", 2, 3, None)) == ["P1"]
 
 
+def test_p1_who_came_back_after_an_excused_loss(book):
+    """Its node was cut off over the window and confirms the lease at the next loss, before the other's node has put back. (H6)"""
+    book.acquire("a", 1, 5, node=0).lose(2).acquire("b", 6, 6, node=1).lose(7).renew("a", 7.5, 5, node=0)
+    assert book.found() == ["P1", "P4"]
+    assert with_fault(book, "net_cut", 2, 5, 0).found() == []
+    assert with_fault(book, "net_cut", 6.5, 6.9, 0).found() == ["P1", "P4"], "only a loss before the other was granted counts"
+
+
 def with_fault(book, what, start, stop, node):
     copy = Book()
     copy.records = list(book.records)
