@@ -326,7 +326,7 @@ FAULTS = [
     Kind(redis_client_kill, 2, "redis"),
     Kind(clock_forward, 2, "redis"),
     Kind(clock_back, 1, "redis"),
-    Kind(redis_lose_back, 3, "all"),
+    Kind(redis_lose_back, 6, "all"),
     Kind(node_stop, 2, "node"),
     Kind(node_kill, 2, "node"),
     Kind(node_term, 1, "node"),
