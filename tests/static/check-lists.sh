@@ -15,7 +15,7 @@ scan() {
         words=$(find . -maxdepth 3 -name '*.am' ! -path './build*' -print | sort | xargs sed -e '/^#/d' | tr -s '=+ \t\\()' '\n')
         {
             for place in proto daemon client docs; do
-                if [ -d "$place" ]; then find "$place" -name '*.[ch]' -o -name '*.lua' -o -name '*.md' -o -name '*.yaml'; fi
+                if [ -d "$place" ]; then find "$place" -name '*.[ch]' -o -name '*.lua' -o -name '*.md' -o -name '*.yaml' -o -name '*.pml'; fi
             done
             for place in tests/lib tests/sim tests/store; do
                 if [ -d "$place" ]; then find "$place" -name '*.[ch]' ! -name 'test_*.c'; fi
@@ -32,7 +32,7 @@ scan() {
                 printf '%s\n' "$words" | grep -Fxq -e "$f" || echo "$f: no list in a .am file names it"
             done
         }
-        printf '%s\n' "$words" | grep -E '^(proto|daemon|client|tests|docs)/[^$*]*\.(c|h|lua|md|yaml|sh|py)$' | grep -Fxv daemon/redis_scripts.c | sort -u | {
+        printf '%s\n' "$words" | grep -E '^(proto|daemon|client|tests|docs)/[^$*]*\.(c|h|lua|md|yaml|pml|sh|py)$' | grep -Fxv daemon/redis_scripts.c | sort -u | {
             while IFS= read -r f; do
                 [ -f "$f" ] || echo "$f: a list names it and it isn't there"
             done
@@ -83,6 +83,9 @@ self_test() {
     try 'a test' '^tests/unit/test_b: no list'
     : >"$tmp/tree/docs/b.md"
     try 'a page' '^docs/b.md: no list'
+    mkdir "$tmp/tree/docs/model"
+    : >"$tmp/tree/docs/model/a.pml"
+    try 'a model' '^docs/model/a.pml: no list'
     : >"$tmp/tree/daemon/scripts/three.lua"
     try 'a script' '^daemon/scripts/three.lua: no list'
     rm "$tmp/tree/daemon/a.h"
