@@ -1,33 +1,36 @@
 /* The life of a request.
  *
- *                     submit
- *                        │
- *                        ▼   held, not free, recovering, or no store, and time left
- *        ┌──────────► CALLING ──────────────────────────────► PARKED ◄─────┐
- *        │               │ │                                   │ │ │       │
- *        │ woken, lease  │ │ answered                          │ │ │ wait  │ store failed
- *        │ of the holder │ ▼                                   │ │ ▼ over  │ with time left
- *        │ over, store   │ ANSWERED ◄──── done ──────────── ENDING ────────┘ (never: ENDING answers)
- *        │ attached      │    │ nobody could be told            │ │
- *        └───────────────┼────┼──────────── PARKED ─────────────┘ │
- *                        │    │                                   │ client gone
- *            client gone ▼    ▼                                   ▼
- *                     LEAVING ──── granted, or has a place ───► CLEANING ──► freed
- *                                                                │    ▲
- *                                                     store away ▼    │ attached
- *                                                               OWED ─┘ (until the grant would be over)
+ *        submit
+ *          |
+ *          v      held, not free, recovering, or the store failed; time left
+ *       CALLING -------------------------------------------------------------> PARKED
+ *        |  |  ^                                                               | | |
+ *        |  |  '--- woken, the holder's lease over, attached, a release's rider' | |
+ *        |  |                                                                    | |
+ *        |  '--- answered ---> ANSWERED <--- answered --- ENDING <-- wait over --' |
+ *        |                        |                         |        or drain      |
+ *        | client gone            | nobody could be told,   | client gone          | client gone
+ *        v                        v or unknown outcome      v                      v
+ *     LEAVING ------------------------------------------> CLEANING <---------------'
+ *        | nothing to take back       granted, or a place   |   ^ |
+ *        '--> freed                                         |   | '--> freed
+ *                                              store failed v   | attached, or a second later
+ *                                                          OWED-'
  *
- *   state     a store call is in flight   the client waits   what ends it
- *   CALLING   acquire (or the one call)   yes                the store's answer; client gone -> LEAVING
- *   PARKED    none                        yes                a wake-up -> CALLING; wait over, drain -> ENDING; client gone -> CLEANING
- *   ENDING    cancel                      yes                the store's answer -> ANSWERED; client gone -> CLEANING
- *   ANSWERED  none                        told               free; undelivered, or an unknown outcome -> CLEANING
- *   LEAVING   acquire (or the one call)   no                 the store's answer: a grant or a place -> CLEANING, else freed
- *   CLEANING  cancel                      no                 the store's answer -> freed; store away -> OWED
- *   OWED      none                        no                 attached, or a second later -> CLEANING; the grant's ttl is over -> freed
+ *   state     in the store's hands        the client   what ends it
+ *   CALLING   acquire (or the one call)   waits        the store's answer; client gone -> LEAVING
+ *   PARKED    nothing                     waits        as drawn
+ *   ENDING    cancel                      waits        the store's answer -> ANSWERED (if its lease id holds by another call: CALLING once more)
+ *   ANSWERED  nothing                     is told      free; undelivered, or an unknown outcome -> CLEANING
+ *   LEAVING   acquire (or the one call)   has left     the store's answer: a grant or a place -> CLEANING, else freed
+ *   CLEANING  cancel                      has left     the store's answer -> freed; the store failed -> OWED
+ *   OWED      nothing                     has left     as drawn; freed when all it could owe is over by itself
  *
- * Beside these, PUTTING: a request that no client made, for one lease of the table. After every attach to a life of the data that this node did not
- * know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for).
+ * PUTTING stands beside these: a request that no client made, for one lease of the table. After every attach to a life of the data that this node
+ * did not know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for).
+ *
+ * A rider: a release carries the acquire of this node's first waiter, which is granted in the same step if it is the queue's head. The waiter is
+ * CALLING meanwhile, as if it had asked by itself.
  *
  * Rules that keep grants safe:
  *  - A lease is granted by the store's answer to an acquire and in no other way; a wake-up only makes the waiter ask again.

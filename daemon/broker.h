@@ -67,10 +67,10 @@ struct broker_request {
     int64_t found; /* list: locks told so far */
     int steps;
     int64_t woken_us; /* by the release that it may now be granted after; 0: nothing woke it */
-    bool poked;     /* woken while a try was in flight */
-    bool queued;    /* has, or may have, a place in the store's queue */
-    bool unsettled; /* a grant may stand in the store that nobody was told of */
-    bool sweep;     /* the next try looks for waiters of dead nodes too */
+    bool poked;       /* woken while a try was in flight */
+    bool queued;      /* has, or may have, a place in the store's queue */
+    bool unsettled;   /* a grant may stand in the store that nobody was told of */
+    bool sweep;       /* the next try looks for waiters of dead nodes too */
     bool listed;
 };
 

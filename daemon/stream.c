@@ -94,8 +94,10 @@ static void plain_close(struct stream *s, bool abort)
     s->fd = -1;
 }
 
-static const struct stream_ops tcp_ops = {plain_read, plain_write, plain_has_news, plain_at_end, tcp_reach, tcp_proves_loss, plain_end, plain_close};
-static const struct stream_ops unix_ops = {plain_read, plain_write, plain_has_news, plain_at_end, unix_reach, unix_proves_loss, plain_end, plain_close};
+static const struct stream_ops tcp_ops = {plain_read, plain_write,     plain_has_news, plain_at_end,
+                                          tcp_reach,  tcp_proves_loss, plain_end,      plain_close};
+static const struct stream_ops unix_ops = {plain_read, plain_write,      plain_has_news, plain_at_end,
+                                           unix_reach, unix_proves_loss, plain_end,      plain_close};
 
 void stream_init_tcp(struct stream *s, int fd)
 {

@@ -101,6 +101,12 @@ def comm(pid):
         return ""
 
 
+def turns(pid):
+    """How often it has been off the processor."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as f:
+        return sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
+
+
 def group(pid):
     """None when it has ended meanwhile."""
     try:
@@ -299,9 +305,11 @@ def test_ctrl_z_for_longer_than_the_ttl_is_a_lost_lease_c44(terminal, broker, na
 def test_bg_then_fg_c44(terminal, broker, name):
     """In the background CMD runs until it wants to read; fg gives it the terminal."""
     stopped_job(terminal, broker, name, "30s")
+    before = [turns(pid) for pid in descendants(terminal.pid)]
     terminal.line("bg")
     terminal.expect(PROMPT)
-    until(lambda: [state(pid) for pid in descendants(terminal.pid)] == ["T", "T"], what="stopped for want of the terminal")
+    # both have run and have stopped again, and not: are stopped still
+    until(lambda: all(state(pid) == "T" and turns(pid) > was for pid, was in zip(descendants(terminal.pid), before)), what="stopped for want of the terminal")
     foreground(terminal)
     terminal.line("after")
     terminal.expect("after\r\nafter\r\n")

@@ -263,7 +263,9 @@ class Stage:
     def _serve(self, argv, path):
         with open(os.path.join(self.folder, "log"), "ab") as log:
             try:
-                child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                # what stands in the environment for pawld of some other purpose is not for this one
+                env = {key: value for key, value in os.environ.items() if not key.startswith("PAWL_")}
+                child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
             except OSError as error:
                 raise SystemExit(f"demo: {argv[0]}: {error.strerror}") from error
         self.children.append(child)
