@@ -616,10 +616,8 @@ static enum memory_status run_put_back(struct memory *m, struct command *c, stru
         c->ret_ttl_ms = left_ms(m, lock);
         return RAN_PUT_BACK;
     }
-    if (m->data.ticks == 0 || there >= c->asked.token || c->asked.ttl_ms < 1)
+    if (m->data.ticks == 0 || there >= c->asked.token || c->asked.ttl_ms < 1 || m->fault == MEMORY_NO_PUT_BACK)
         return RAN_LOST;
-    if (m->fault == MEMORY_NO_PUT_BACK)
-        return RAN_PUT_BACK;
     write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms);
     if (c->asked.token > m->data.fence)
         m->data.fence = c->asked.token;

@@ -41,7 +41,7 @@ enum memory_fault {
     MEMORY_LATE,          /* some calls are answered long after their deadline */
     MEMORY_LAST_CLAIM,    /* cancel takes the place away from those who still claim it */
     MEMORY_RIDE_PAST,     /* a release's rider is granted although it is not the head */
-    MEMORY_NO_PUT_BACK,   /* leases are not put back, and said to be */
+    MEMORY_NO_PUT_BACK,   /* leases are said to be over instead of being put back */
     MEMORY_FAULTS
 };
 
@@ -80,12 +80,12 @@ struct memory_run { /* one run of a call's script, whether or not its answer arr
 struct memory_watch {
     void *arg;
     void (*ran)(void *arg, const struct memory_run *run, int64_t answer_us); /* right after it; the answer comes at answer_us */
-    void (*lost)(void *arg, bool all_kept); /* the data were replaced: kept, by an older copy, by nothing */
-    void (*opened)(void *arg);              /* a new life of the data was opened */
-    void (*closed)(void *arg);                              /* its recovery window ended */
+    void (*lost)(void *arg, bool all_kept);                /* the data were replaced: kept, by an older copy, by nothing */
+    void (*opened)(void *arg);                             /* a new life of the data was opened */
+    void (*closed)(void *arg);                             /* its recovery window ended */
     void (*dropped)(void *arg, const struct lease_id *id); /* a script took a place away that no live node claims */
     void (*crowded)(void *arg, const struct lease_id *id); /* the oldest claim to its place was forgotten */
-    void (*trouble)(void *arg, int node); /* the node is, or was until now, without its store; -1: every node */
+    void (*trouble)(void *arg, int node);                  /* the node is, or was until now, without its store; -1: every node */
 };
 
 struct memory_weather { /* how hostile; may change at any time. Chances are in 10,000. */
@@ -125,7 +125,7 @@ struct memory_claim { /* one request that waits for a place */
 struct memory_place {
     struct lease_id id;
     int64_t ticket;
-    size_t claim_count; /* at least 1 */
+    size_t claim_count;                        /* at least 1 */
     struct memory_claim claims[MEMORY_CLAIMS]; /* the newest first */
 };
 bool memory_holder(const struct memory *m, int lock, struct lease_id *ret_id, uint64_t *ret_confirm, int64_t *ret_left_us);

@@ -260,8 +260,10 @@ static void check_put_back(const struct story *story, struct oracle *o)
         return;
     o->seen.owed++;
     if (!memory_holder(o->memory, story->lock, &id, &confirm, &left_us) || strcmp(id.text, story->id.text) != 0)
-        oracle_fail(o, "P3: %.8s holds lock %d with token %lld by all it was told and node %d vouches for it; the window has closed and %s holds it",
-                    story->id.text, story->lock, (long long)story->claim_token, story->voucher, id.text[0] ? id.text : "nobody");
+        oracle_fail(
+            o,
+            "P3: %.8s holds lock %d with token %lld by all it was told and node %d vouches for it; the window has closed and %s holds it",
+            story->id.text, story->lock, (long long)story->claim_token, story->voucher, id.text[0] ? id.text : "nobody");
 }
 
 static void closed(void *arg)
@@ -298,14 +300,8 @@ static void crowded(void *arg, const struct lease_id *id)
 
 struct memory_watch oracle_watch(struct oracle *o)
 {
-    return (struct memory_watch){.arg = o,
-                                 .ran = ran,
-                                 .lost = lost,
-                                 .opened = opened,
-                                 .closed = closed,
-                                 .dropped = dropped,
-                                 .crowded = crowded,
-                                 .trouble = trouble};
+    return (struct memory_watch){
+        .arg = o, .ran = ran, .lost = lost, .opened = opened, .closed = closed, .dropped = dropped, .crowded = crowded, .trouble = trouble};
 }
 
 /* ---- what clients asked and were told ---- */
@@ -581,14 +577,15 @@ static bool holds(const struct oracle *o, const struct story *story)
     return o->held_us[story->lock] != INT64_MAX && strcmp(o->held_by[story->lock].text, story->id.text) == 0;
 }
 
-/* P7: all who ask under one lease id are told that it holds. Where no message is lost, soon. */
+/* P7: all who ask under one lease id are told that it holds. Where no message is lost, soon. (Who asked while the window was open may have to wait for
+ * his turn to look.) */
 static void check_twins(struct oracle *o)
 {
     for (const struct ask *ask = o->asks; ask; ask = ask->next) {
         const struct oracle_node *n = &o->nodes[ask->node];
         int64_t since_us = latest(latest(ask->submitted_us, o->held_us[ask->story->lock]), n->calm_us);
         if (ask->op == STORE_ACQUIRE && holds(o, ask->story) && ask->end_us > o->time->now_us && n->alive && !n->draining && !o->deaf &&
-            o->time->now_us > since_us + TWIN_US)
+            ask->submitted_us > o->window_us && o->time->now_us > since_us + TWIN_US)
             oracle_fail(o, "P7: %.8s waits at node %d for lock %d, which it has held for %lld ms", ask->story->id.text, ask->node,
                         ask->story->lock, (long long)(o->time->now_us - o->held_us[ask->story->lock]) / 1000);
     }
@@ -638,9 +635,11 @@ void oracle_sweep(struct oracle *o)
     for (int i = 0; i < o->node_count; i++)
         if (o->nodes[i].alive && (o->hostile || !memory_node_ready(o->memory, i)))
             o->nodes[i].calm_us = o->nodes[i].shaken_us = o->time->now_us;
-    if (memory_window_open(o->memory))
+    if (memory_window_open(o->memory)) {
+        o->window_us = o->time->now_us;
         for (int i = 0; i < o->node_count; i++)
             o->nodes[i].calm_us = o->time->now_us;
+    }
     check_answers(o);
     check_leases(o);
     check_places(o);

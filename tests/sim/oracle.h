@@ -34,7 +34,7 @@ struct story {
 
     /* what the store did for it */
     int64_t last_run, ticket, ticket_opened; /* of its place */
-    bool crowded; /* it had more claims to its place than are kept: the oldest request has to look for itself */
+    bool crowded;                            /* it had more claims to its place than are kept: the oldest request has to look for itself */
 };
 
 struct ask {
@@ -70,8 +70,8 @@ struct oracle {
     struct ask *asks;
     struct oracle_node nodes[MEMORY_NODES];
     int node_count;
-    bool deaf;    /* messages may get lost */
-    int64_t opened, lost_us, died_us, greatest[MEMORY_LOCKS];
+    bool deaf; /* messages may get lost */
+    int64_t opened, lost_us, window_us, died_us, greatest[MEMORY_LOCKS];
     int64_t free_us[MEMORY_LOCKS], held_us[MEMORY_LOCKS]; /* since when; INT64_MAX: it isn't */
     struct lease_id held_by[MEMORY_LOCKS];
     char failure[400];

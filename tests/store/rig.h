@@ -95,7 +95,7 @@ const char *result_name(enum store_result result);
 struct asked *expect_at(struct asked *asked, enum store_result wanted, const char *file, int line);
 
 /* Submitted and answered: */
-struct asked *acquire(struct node *node, const char *name, char id);  /* takes no place */
+struct asked *acquire(struct node *node, const char *name, char id); /* takes no place */
 /* Takes one. Asked again by the same node it is the same request, as a waiter that was woken is, until it got the lock. */
 struct asked *queue_up(struct node *node, const char *name, char id);
 struct asked *queue_up_anew(struct node *node, const char *name, char id); /* another request: a twin of the first */

@@ -984,7 +984,8 @@ static struct asked *in_turn(struct node *node, enum store_op op, const char *na
 
 static int64_t scripts_run(void)
 {
-    return redis_server_int(&redis, "EVAL %s 0", "return tonumber(string.match(redis.call('INFO', 'commandstats'), 'cmdstat_evalsha:calls=(%d+)') or 0)");
+    return redis_server_int(&redis, "EVAL %s 0",
+                            "return tonumber(string.match(redis.call('INFO', 'commandstats'), 'cmdstat_evalsha:calls=(%d+)') or 0)");
 }
 
 START_TEST(P2_plain_calls_of_one_turn_share_runs_and_get_each_its_own_answer)
@@ -1296,7 +1297,8 @@ static void model_grant(struct model_lock *m, int id, int node, const struct ask
     m->token = a->call.ret_token;
 }
 
-static void model_acquire(struct dice *dice, int step, struct model_lock *m, int id, int node, const char *name, bool queue, int64_t *greatest)
+static void model_acquire(struct dice *dice, int step, struct model_lock *m, int id, int node, const char *name, bool queue,
+                          int64_t *greatest)
 {
     struct asked *a = ask(node ? two : one, STORE_ACQUIRE, name, model_ids[id]);
     bool mine;
@@ -1317,7 +1319,8 @@ static void model_acquire(struct dice *dice, int step, struct model_lock *m, int
         model_grant(m, id, node, a);
     } else {
         DICE_ASSERT(dice, step, a->call.result == (m->holder < 0 ? STORE_TURN : STORE_HELD));
-        DICE_ASSERT(dice, step, m->holder < 0 ? strcmp(a->call.ret_woken.text, model_woken(m, node)) == 0 : a->call.holder.token == m->token);
+        DICE_ASSERT(dice, step,
+                    m->holder < 0 ? strcmp(a->call.ret_woken.text, model_woken(m, node)) == 0 : a->call.holder.token == m->token);
         if (queue)
             model_enter(m, id, node, a->call.confirm);
         DICE_ASSERT(dice, step, (a->call.ret_ticket > 0) == queue && a->call.ret_waiters == m->waiting);
