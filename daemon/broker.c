@@ -411,7 +411,7 @@ static void settle(struct broker_request *r)
     int64_t over_us = r->submitted_us + (r->ttl_ms + r->wait_ms + 2 * b->config.call_timeout_ms) * 1000;
 
     heap_remove(&b->ends, &r->end);
-    if (over_us < broker_now_us(b) && (!r->queued || r->op == STORE_CANCEL)) { /* a grant ends by itself, a place does not */
+    if (over_us < broker_now_us(b) && !r->queued) { /* a grant ends by itself, a place does not */
         let_go(r);
         return;
     }
@@ -787,6 +787,8 @@ static void left_answered(struct broker_request *r)
         r->queued = call->ret_ticket > 0;
     if (call->result == STORE_DONE || call->result == STORE_REPEATED || call->result == STORE_NOT_REPLICATED)
         r->queued = false;
+    if (call->result == STORE_REPEATED && twin(r))
+        try_again(twin(r)); /* will be told the same */
     if (r->unsettled || r->queued)
         clean(r);
     else
@@ -798,6 +800,11 @@ static void cleaned(struct broker_request *r)
     const struct store_call *call = &r->call;
     struct broker *b = r->broker;
 
+    if (call->result != STORE_DONE &&
+        r->op == STORE_CANCEL) { /* a place of nobody's here: found again if it still is, and by then perhaps somebody's */
+        let_go(r);
+        return;
+    }
     if (call->result != STORE_DONE) {
         owe(r);
         return;
@@ -1026,7 +1033,8 @@ static void take_rider(struct broker_request *release)
     struct wait_line *line = wait_queue_line(b->waiters, release->name, release->name_len);
     struct broker_request *first = line ? request_of(wait_line_first(line)) : NULL;
 
-    if (!first || first->state != PARKED || !first->queued || b->draining || !b->attached || !b->store->ops->takes_riders)
+    if (!first || first->state != PARKED || first->unsettled || first->waiter.ticket == 0 || b->draining || !b->attached ||
+        !b->store->ops->takes_riders)
         return;
     list_remove(&b->again, first);
     prepare_acquire(first);

@@ -26,8 +26,9 @@ if ARGV[7] ~= '0' then
     end
     if #others < #claims then
         was_first = redis.call('ZRANK', KEYS[6], id) == 0
-        if #others == 0 and ARGV[7] == '2' then
-            redis.call('SET', left_key(id), text(tonumber(redis.call('ZSCORE', KEYS[6], id))), 'PX', COME_BACK_MS)
+        local ticket = redis.call('ZSCORE', KEYS[6], id)
+        if ticket and #others == 0 and ARGV[7] == '2' then
+            redis.call('SET', left_key(id), text(tonumber(ticket)), 'PX', COME_BACK_MS)
         end
         keep_claims(id, others)
     end

@@ -5,7 +5,8 @@
 -- Answer  {'there', fence}: it stands in Redis, with at least that time left while the window is open  {'lost', fence}: it is over for good
 --
 -- Invariants: only in the window, and only over nothing or a lesser token (lease or tombstone): the greater token wins whatever the order; the
--- fence is never below a token that stands; each one accepted keeps the window open for two more ticks, up to four times its length.
+-- fence is never below a token that stands; each one accepted keeps the window open for three more ticks (a tick right behind it and a stall
+-- take one each), up to four times its length.
 
 -- include common.lua
 -- include library.lua
@@ -26,7 +27,7 @@ if not write(id, token, ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. ARGV[9], ARGV[6]) th
 end
 raise_fence(token)
 local ticks, last, used, interval = string.match(window, '^(%d+) (%d+) (%d+) (%d+)$')
-if ticks and tonumber(ticks) < 2 and tonumber(used) < 22 then
-    redis.call('SET', KEYS[4], '2 ' .. last .. ' ' .. used .. ' ' .. interval)
+if ticks and tonumber(ticks) < 3 and tonumber(used) < 21 then
+    redis.call('SET', KEYS[4], '3 ' .. last .. ' ' .. used .. ' ' .. interval)
 end
 return {'there', fence}

@@ -12,7 +12,7 @@
  *   NO_PACE        at most one tick each W/6, however many nodes beat
  *   NO_BACK        a clock that went back ticks too
  *   NO_FAST_BEAT   while it is open nodes beat every W/6; off: every W/3
- *   NO_KEEP        each accepted put-back keeps it open for 2 ticks or more
+ *   NO_KEEP        each accepted put-back keeps it open for 3 ticks or more
  *   NO_CAP         ... to at most 4 W
  *   NO_MARGIN      W - W/6 is greater than the sum; off: equal to it
  */
@@ -23,7 +23,7 @@
 #define PUT_BACKS 0
 #endif
 #ifndef KEEP
-#define KEEP 2 /* ticks that an accepted put-back leaves at least */
+#define KEEP 3 /* ticks that an accepted put-back leaves at least */
 #endif
 #define TICK 2 /* units */
 #define W (6 * TICK)

@@ -807,12 +807,12 @@ START_TEST(H1_an_undo_of_the_acquire_does_not_hit_the_lease_that_was_put_back)
 END_TEST
 
 /* Only attaching has to be in time, not the last of many put-backs. */
-START_TEST(P3_each_put_back_keeps_the_window_open_for_two_ticks_but_not_for_ever)
+START_TEST(P3_each_put_back_keeps_the_window_open_for_three_ticks_but_not_for_ever)
 {
     static const struct {
         const char *left, *used, *after;
     } rows[] = {
-        {"1", "3", "2 "}, {"4", "3", "4 "}, {"1", "24", "1 "}, /* four times its length are over */
+        {"1", "3", "3 "}, {"4", "3", "4 "}, {"1", "24", "1 "}, /* four times its length are over */
     };
     struct asked *a = take(one, "L", 'a');
 
@@ -1011,7 +1011,7 @@ int main(void)
     tcase_add_test(back, H15_what_was_put_back_once_is_put_back_again_after_a_second_loss);
     tcase_add_test(back, P1_put_back_after_the_window_only_asks);
     tcase_add_test(back, H1_an_undo_of_the_acquire_does_not_hit_the_lease_that_was_put_back);
-    tcase_add_test(back, P3_each_put_back_keeps_the_window_open_for_two_ticks_but_not_for_ever);
+    tcase_add_test(back, P3_each_put_back_keeps_the_window_open_for_three_ticks_but_not_for_ever);
     tcase_add_test(after, H5_a_repeated_acquire_of_a_lease_from_before_this_life_gets_a_new_token);
     tcase_add_test(after, P7_H5_a_call_that_is_run_again_in_a_later_life_has_a_new_token_and_can_be_undone);
     tcase_add_test(after, P3_a_lease_that_was_put_back_and_is_repeated_keeps_its_holder);
