@@ -371,7 +371,9 @@ def test_c23_memory_stays_flat_behind_a_frozen_redis(world):
             thread.join()
         redis.sigcont()
     assert sum(counts) >= 100, counts
-    assert grown < 48 * 1024 * 1024, f"grew by {grown} bytes in 4 s"
+    # AddressSanitizer keeps up to 256 MiB of freed memory from being used again
+    bound = (48 if os.environ.get("PAWL_SANITIZERS", "yes") == "no" else 320) * 1024 * 1024
+    assert grown < bound, f"grew by {grown} bytes in 4 s"
     works_again(pawld)
 
 

@@ -1034,6 +1034,7 @@ def test_c18_sigterm_with_waiters(world, redis, redis_is):
         assert conn.at_eof()
     if redis_is == "frozen":
         redis.sigcont()
+        until(lambda: all(api.inspect(lock)[0] == 200 for lock in grants), 20, "the other node has Redis again")
     if redis_is != "dead":
         for lock, grant in grants.items():
             shown = look(api, lock)
