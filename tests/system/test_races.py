@@ -194,6 +194,8 @@ class Sweep:
         unsafe = [p for p in self.problems if p not in late]
         assert unsafe == [], f"{len(unsafe)} in {self.count} rounds: {unsafe[:4]} (seen: {self.seen})"
         assert len(late) <= self.count // 100, f"{len(late)} in {self.count} rounds: {late[:4]} (seen: {self.seen})"
+        for problem in late:  # what stands until its end is ended now
+            self.field.api.brk(problem.partition(": ")[0], reason="nobody was told of it")
         for node in self.field.nodes:
             until(lambda node=node: node.api().metrics()["pawl_waiters"] == 0, what="no waiter is left")
             assert node.running()
