@@ -831,11 +831,6 @@ uint64_t redis_link_connects(const struct redis_link *link)
     return link->connects;
 }
 
-size_t redis_link_in_flight(const struct redis_link *link)
-{
-    return link->in_flight;
-}
-
 bool redis_link_can_send(const struct redis_link *link)
 {
     return redis_link_is_open(link) && link->in_flight < IN_FLIGHT_MAX && link->output_len - link->output_sent < OUTPUT_MAX;

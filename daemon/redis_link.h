@@ -69,7 +69,6 @@ bool redis_link_is_open(const struct redis_link *link);
 const char *redis_link_address(const struct redis_link *link);
 const char *redis_link_problem(const struct redis_link *link); /* why it last went down, "" while open */
 uint64_t redis_link_connects(const struct redis_link *link);
-size_t redis_link_in_flight(const struct redis_link *link);
 /* False when a command more must not be sent: not open, or too much is queued. */
 bool redis_link_can_send(const struct redis_link *link);
 

@@ -542,17 +542,23 @@ static void args_acquire(struct redis_store *s, struct store_call *call)
     redis_link_arg(s->link, place, (size_t)len);
 }
 
-static void args_renew(struct redis_store *s, struct store_call *call)
+/* What the lease table knows of a lease, for putting it back: "granted_ms owner". */
+static void add_known_lease(struct redis_store *s, const struct store_call *call)
 {
     char lease[32 + PAWL_OWNER_MAX];
     int len = snprintf(lease, sizeof(lease), "%" PRId64 " %.*s", call->granted_ms, (int)call->owner_len, call->owner);
 
+    redis_link_arg(s->link, lease, (size_t)len);
+}
+
+static void args_renew(struct redis_store *s, struct store_call *call)
+{
     add_str(s, call->lease_id.text);
     add_int(s, call->ttl_ms);
     add_str(s, s->node);
     add_int(s, (int64_t)call->confirm);
     add_int(s, call->token);
-    redis_link_arg(s->link, lease, (size_t)len);
+    add_known_lease(s, call);
 }
 
 static void args_release(struct redis_store *s, struct store_call *call)
@@ -605,15 +611,12 @@ static void args_cancel(struct redis_store *s, struct store_call *call)
 
 static void args_put_back(struct redis_store *s, struct store_call *call)
 {
-    char lease[32 + PAWL_OWNER_MAX];
-    int len = snprintf(lease, sizeof(lease), "%" PRId64 " %.*s", call->granted_ms, (int)call->owner_len, call->owner);
-
     add_str(s, call->lease_id.text);
     add_int(s, call->token);
     add_int(s, call->ttl_ms);
     add_str(s, s->node);
     add_int(s, (int64_t)call->confirm);
-    redis_link_arg(s->link, lease, (size_t)len);
+    add_known_lease(s, call);
 }
 
 static const struct call_row {
