@@ -10,6 +10,12 @@ if [ $# -eq 0 ]; then
     echo "usage: sum-tests.sh BUILDDIR..." >&2
     exit 2
 fi
+# What failed is named again here, since this is the end of a long output.
+find "$@" -name '*.trs' -exec grep -lE '^:global-test-result: *(FAIL|ERROR|XPASS)' {} + | sort | while IFS= read -r trs; do
+    log=${trs%.trs}.log
+    echo "failed: $log"
+    { grep -aE '^(FAILED|ERROR) |:[EF]:' "$log" || true; } | cut -c 1-400 | head -n 40
+done
 find "$@" -name '*.trs' -print | sort | {
     while IFS= read -r trs; do
         printf '%s ' "$(sed -n 's/^:global-test-result: *//p' "$trs")"

@@ -107,6 +107,7 @@ static void gather(struct api *api)
     metrics_set(m, METRIC_CONNECTIONS_REFUSED, counts.refused);
     metrics_set(m, METRIC_ACCEPT_ERRORS, counts.accept_errors);
     metrics_set(m, METRIC_HTTP_BAD, counts.bad_requests);
+    metrics_set(m, METRIC_HTTP_UNPROVEN, counts.unproven);
     metrics_set(m, METRIC_HTTP_TIMEOUTS, counts.timeouts);
 }
 

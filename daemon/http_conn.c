@@ -428,6 +428,17 @@ static void refuse(struct http_conn *c, enum pawl_error error, const char *messa
 
 /* ---- input ---- */
 
+/* A read failed with `error`: what that says of the replies that were sent. A reset that proves no loss leaves open whether a reply was read that was on its
+ * way, and a client that read its grant may hold the lock: so the reply counts as delivered. */
+static void note_failure(struct http_conn *c, int error)
+{
+    c->reset = stream_proves_loss(&c->stream, error);
+    if (!c->reset && http_output_has_receipts(&c->output) && stream_reach(&c->stream) != STREAM_ARRIVED) {
+        c->set->counts.unproven++;
+    }
+    conn_close(c, true);
+}
+
 /* What a read that brought `n` bytes of `asked`, or failed with errno, means for the connection. */
 static void note_read(struct http_conn *c, ssize_t n, size_t asked)
 {
@@ -439,8 +450,7 @@ static void note_read(struct http_conn *c, ssize_t n, size_t asked)
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         c->readable = c->hung_up = false;
     } else if (errno != EINTR) {
-        c->reset = stream_proves_loss(&c->stream, errno);
-        conn_close(c, true);
+        note_failure(c, errno);
     }
 }
 

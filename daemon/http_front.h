@@ -20,6 +20,7 @@ struct http_front_config {
 
 struct http_front_counts { /* for metrics and tests */
     uint64_t accepted, refused, requests, bad_requests, timeouts, accept_errors;
+    uint64_t unproven;  /* replies with a receipt whose connection was reset before it was known whether they arrived; told as delivered */
     size_t connections; /* open now */
     size_t parked;      /* exchanges parked now */
 };

@@ -37,6 +37,7 @@
     X(CONNECTIONS_REFUSED,  counter,  "pawl_connections_refused_total",      "Client connections refused at the limit.") \
     X(ACCEPT_ERRORS,        counter,  "pawl_accept_errors_total",            "accept() calls that failed.") \
     X(HTTP_BAD,             counter,  "pawl_http_refused_requests_total",    "Requests that the HTTP reader refused.") \
+    X(HTTP_UNPROVEN,        counter,  "pawl_http_unproven_replies_total",    "Grants whose connection was reset while they were on their way.") \
     X(HTTP_TIMEOUTS,        counter,  "pawl_http_timeouts_total",            "Connections ended by a deadline.") \
     X(WAITERS,              gauge,    "pawl_waiters",                        "Requests waiting for a lock on this node.")
 /* clang-format on */

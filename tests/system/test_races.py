@@ -40,7 +40,8 @@ def field(request, world, redis):
     """Two nodes and clients for both; the second node's Redis may be slow."""
     holder, waiter, delay_s = WAYS[request.param]
     proxy = world.proxy(redis.address) if delay_s else None
-    nodes = [world.pawld(redis), world.pawld(proxy.redis_url if proxy else redis)]
+    patient = ["--store-timeout", "8s"]  # a machine that is busy for a second is not what is tried here
+    nodes = [world.pawld(redis, patient), world.pawld(proxy.redis_url if proxy else redis, patient)]
     if proxy:
         proxy.delay_up_s = proxy.delay_down_s = delay_s
         proxy.jitter_s = delay_s
@@ -56,6 +57,7 @@ class Round:
         self.holder = Waiter(field.holder.address, name, 0, owner="holder", conn=conns["holder"])
         self.first = self.second = None
         self.left = []
+        self.bare_reset = False  # it left by a reset, without an answer that it could have seen
         self.perhaps_told = False  # it left, but its answer may have been there
 
     def wait(self, conns, wait_ms, second=False):
@@ -67,7 +69,9 @@ class Round:
         if self.first.answered():
             return  # it had its answer before it could leave
         self.left.append(self.first)
-        self.perhaps_told = not self.first.leave("close" if int(self.name.rpartition("/")[2]) % 3 else "reset")
+        how = "close" if int(self.name.rpartition("/")[2]) % 3 else "reset"
+        self.perhaps_told = not self.first.leave(how)
+        self.bare_reset = how == "reset" and not self.perhaps_told
 
 
 class Sweep:
@@ -78,7 +82,7 @@ class Sweep:
         self.rng = random.Random(seed)
         self.conns = [{} for _ in range(LOCKS)]
         self.count = 0
-        self.seen = {"granted": 0, "refused": 0, "left": 0, "late": 0, "perhaps_told": 0}
+        self.seen = {"granted": 0, "refused": 0, "left": 0, "late": 0, "perhaps_told": 0, "crossed": 0}
         self.problems = []
         # where Redis is slow, the look at each lock goes by the other node
         self.check_api = [node.api() for node in field.nodes[:1 if field.delay_s else 2]]
@@ -118,6 +122,8 @@ class Sweep:
         gather([it.first for it in rounds if it.first not in it.left], 40)
         for it in rounds:
             self.check_first(it)
+            if it.bare_reset:
+                self.end_crossed(it)
         firsts = [it.first for it in rounds if it.first.status == 200]
         for first in firsts:
             first.send_release()
@@ -169,6 +175,16 @@ class Sweep:
         else:
             self.problems.append(f"{it.name}: the waiter was told {first.status} {first.value}")
 
+    def end_crossed(self, it):
+        """A client that left by a bare reset: if its lease stands for good, then it ends here."""
+        end = time.monotonic() + SOON_S
+        while look(self.field.api, it.name).get("owner") == it.first.owner:
+            if time.monotonic() > end:
+                self.seen["crossed"] += 1
+                self.field.api.must("brk", it.name, reason="its holder left")
+                return
+            time.sleep(0.01)
+
     def check_free(self, it):
         """Nobody holds it and nobody waits: it can be had. At once, unless the first one's leaving had yet to be noticed."""
         api = self.rng.choice(self.check_api)
@@ -187,15 +203,11 @@ class Sweep:
 
     def end(self):
         assert self.seen["perhaps_told"] <= self.count // 10, f"too little was seen: {self.seen}"
-        # Safety admits of no exception. As to freeing: a reset alone does not prove that the client could not read its grant (docs/guarantees.md, P8),
-        # and not each such close is counted by the kernel as one with an answer unread; so a few in a thousand may stand until their end, or be found by
-        # the slow look.
-        late = [p for p in self.problems if ": lost: " in p or "the second waiter was told 409" in p or "slept for" in p or "but inspect shows" in p]
-        unsafe = [p for p in self.problems if p not in late]
-        assert unsafe == [], f"{len(unsafe)} in {self.count} rounds: {unsafe[:4]} (seen: {self.seen})"
-        assert len(late) <= self.count // 100, f"{len(late)} in {self.count} rounds: {late[:4]} (seen: {self.seen})"
-        for problem in late:  # what stands until its end is ended now
-            self.field.api.brk(problem.partition(": ")[0], reason="nobody was told of it")
+        # A reset that crosses the grant on its way does not prove that the client could not read it: such a lease stands (docs/guarantees.md, P8), and pawld
+        # counts it. That many, and of clients that left so, may be found taken; nothing else is let pass.
+        unproven = sum(node.api().metrics()["pawl_http_unproven_replies_total"] for node in self.field.nodes)
+        assert self.seen["crossed"] <= unproven, f"more locks are held by clients that left than resets ({unproven}) crossed a grant: {self.seen}"
+        assert self.problems == [], f"{len(self.problems)} in {self.count} rounds: {self.problems[:4]} (seen: {self.seen})"
         for node in self.field.nodes:
             until(lambda node=node: node.api().metrics()["pawl_waiters"] == 0, what="no waiter is left")
             assert node.running()
@@ -352,7 +364,7 @@ def test_the_lease_runs_out_as_the_wait_ends(field, name):
             check.must("release", waiter.name, lease_id=value["lease_id"])
         close_all(conns)
         api.close()
-    assert len(late) <= sweep.count // 100, f"{len(late)} of {sweep.count} slept on a free lock: {late[:5]}"
+    assert late == [], f"{len(late)} of {sweep.count} slept on a free lock: {late[:5]}"
     sweep.end()
 
 
@@ -401,9 +413,7 @@ def test_p7_a_client_comes_back_as_its_old_connection_ends(field, name):
             elif back.token > second.token:
                 problems.append(f"{back.name}: passed")
         close_all(holders + seconds + backs)
-    slept = [problem for problem in problems if ": slept " in problem]
-    assert [p for p in problems if p not in slept] == [], f"{len(problems)} in {count} rounds: {problems[:5]}"
-    assert len(slept) <= count // 100, f"{len(slept)} in {count} rounds: {slept[:5]}"
+    assert problems == [], f"{len(problems)} in {count} rounds: {problems[:5]}"
     until_clean(field.redis)
 
 

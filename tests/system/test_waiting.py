@@ -306,6 +306,27 @@ def test_c02_gone_before_the_request_reached_redis(world, redis, name, how):
     until_clean(redis)
 
 
+def test_p1_a_client_that_reads_its_grant_and_closes_hard_keeps_it(own_way, name):
+    """Broken: a reset is taken as the proof that a grant was not read, and the lock goes to another while its holder works. (P1, P8)"""
+    count = 10
+    seen = own_way.there.metrics
+    for i in range(count):
+        look(own_way.api, name)
+        open_before = seen()["pawl_connections"]
+        conn = Conn(own_way.waiter.address)
+        for _ in range(40):  # its kernel has stopped to acknowledge each reply at once
+            assert conn.request("GET", "/healthz").status == 200
+        conn.send_request("POST", lock_path(f"{name}/{i}", "acquire"), {"ttl_ms": LONG_TTL})
+        told = conn.read_reply()
+        conn.reset()  # mostly before the reply has been acknowledged
+        assert told.status == 200, told
+        until(lambda n=open_before: seen()["pawl_connections"] == n, what="the reset was seen")
+        shown = look(own_way.api, f"{name}/{i}")
+        assert shown["held"] and shown["token"] == told.json()["token"], shown
+        own_way.api.must("release", f"{name}/{i}", lease_id=told.json()["lease_id"])
+    assert 0 < seen()["pawl_http_unproven_replies_total"] <= count
+
+
 @pytest.mark.parametrize("how", ["close", "reset", "half_close"])
 def test_c02_c45_the_only_waiter_leaves_and_the_lock_is_free_at_once(way, name, how):
     """Broken: the queue of a lock whose only waiter left stands in the way of the next one. (C02, C45)"""
