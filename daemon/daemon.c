@@ -40,7 +40,7 @@ enum phase { RUNNING, DRAINING, CLOSING, OVER };
 struct daemon {
     const struct options *options;
     struct event_base *base;
-    struct event *term, *interrupt, *child, *alarm, *drain_tick;
+    struct event *term, *interrupt, *hangup, *child, *alarm, *drain_tick;
     int64_t alarm_us;
     struct dev_redis dev_redis;
     struct metrics metrics;
@@ -156,6 +156,22 @@ static void on_stop_signal(evutil_socket_t number, short events, void *arg)
     add_timer(d->drain_tick, 0);
 }
 
+/* ---- reload ---- */
+
+/* Each part reads again what it keeps outside of the process, one line for each. A part that can't keeps what it has and says so itself; connections,
+ * waiters and leases are not touched by any. */
+static void reload(struct daemon *d)
+{
+    log_info("reloading", LOG_STR("node", d->api.node));
+}
+
+static void on_hangup(evutil_socket_t number, short events, void *arg)
+{
+    (void)number;
+    (void)events;
+    reload(arg);
+}
+
 /* The private Redis ended though nobody asked it to: without it, --dev has nothing to stand on. */
 static void on_child(evutil_socket_t number, short events, void *arg)
 {
@@ -194,12 +210,14 @@ static int start_events(struct daemon *d)
         return fail(d, "the event loop cannot be made");
     d->term = evsignal_new(d->base, SIGTERM, on_stop_signal, d);
     d->interrupt = evsignal_new(d->base, SIGINT, on_stop_signal, d);
+    d->hangup = evsignal_new(d->base, SIGHUP, on_hangup, d);
     d->child = evsignal_new(d->base, SIGCHLD, on_child, d);
     d->alarm = evtimer_new(d->base, on_alarm, d);
     d->drain_tick = evtimer_new(d->base, on_drain_tick, d);
-    if (!d->term || !d->interrupt || !d->child || !d->alarm || !d->drain_tick)
+    if (!d->term || !d->interrupt || !d->hangup || !d->child || !d->alarm || !d->drain_tick)
         return fail(d, "out of memory");
-    if (evsignal_add(d->term, NULL) != 0 || evsignal_add(d->interrupt, NULL) != 0 || evsignal_add(d->child, NULL) != 0)
+    if (evsignal_add(d->term, NULL) != 0 || evsignal_add(d->interrupt, NULL) != 0 || evsignal_add(d->hangup, NULL) != 0 ||
+        evsignal_add(d->child, NULL) != 0)
         return fail(d, "signals cannot be caught");
     return 0;
 }
@@ -337,6 +355,7 @@ static void stop(struct daemon *d)
     metrics_close(&d->metrics);
     free_event(d->term);
     free_event(d->interrupt);
+    free_event(d->hangup);
     free_event(d->child);
     free_event(d->alarm);
     free_event(d->drain_tick);

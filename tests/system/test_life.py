@@ -340,6 +340,8 @@ def test_signals_that_mean_nothing(world, redis):
     """Broken: a client that resets its connection (SIGPIPE), a closed terminal (SIGHUP) or a stray signal ends the daemon."""
     pawld = world.pawld(redis)
     pawld.signal(signal.SIGPIPE)
+    pawld.signal(signal.SIGHUP)
+    until(lambda: pawld.log("reloading"), what="the HUP is seen")
     for i in range(50):
         conn = Conn(pawld.address)
         conn.send(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
