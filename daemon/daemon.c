@@ -15,8 +15,10 @@
 #include <event2/event.h>
 
 #include "daemon/api.h"
+#include "daemon/auth.h"
 #include "daemon/broker.h"
 #include "daemon/dev_redis.h"
+#include "daemon/host_port.h"
 #include "daemon/http_front.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
@@ -46,6 +48,7 @@ struct daemon {
     struct metrics metrics;
     struct broker *broker;
     struct redis_store *store;
+    struct auth *auth;
     struct http_front *front;
     struct http_service service;
     struct api api;
@@ -163,6 +166,7 @@ static void on_stop_signal(evutil_socket_t number, short events, void *arg)
 static void reload(struct daemon *d)
 {
     log_info("reloading", LOG_STR("node", d->api.node));
+    auth_reload(d->auth);
 }
 
 static void on_hangup(evutil_socket_t number, short events, void *arg)
@@ -255,7 +259,7 @@ static int64_t window_ms(const struct options *o)
     return window >= least ? window : least;
 }
 
-int daemon_check(const struct options *o, char *problem, size_t cap)
+static int check_window(const struct options *o, char *problem, size_t cap)
 {
     int64_t window = window_ms(o), least = least_window_ms(o);
 
@@ -264,6 +268,40 @@ int daemon_check(const struct options *o, char *problem, size_t cap)
     snprintf(problem, cap, "--recovery-window is too short for --store-timeout %" PRId64 "ms%s: at least %" PRId64 "ms (or 0 for none)",
              o->store_timeout_ms, names_sentinels(o) ? " and sentinels" : "", least);
     return -1;
+}
+
+/* Without rules whoever reaches pawld may take and break every lock. On this machine that may be meant; on a network it is said aloud or not done. */
+static int check_listen(const struct options *o, char *problem, size_t cap)
+{
+    if (o->auth_file || o->insecure_listen)
+        return 0;
+    for (size_t i = 0; i < o->listen_count; i++) {
+        if (strncmp(o->listen[i], "unix:", strlen("unix:")) == 0 || host_port_is_loopback(o->listen[i]))
+            continue;
+        snprintf(problem, cap,
+                 "--listen %s: others could reach it, and nobody is asked who they are: give --auth-file FILE, or listen on 127.0.0.1 or "
+                 "unix:/PATH, or say --insecure-listen",
+                 o->listen[i]);
+        return -1;
+    }
+    return 0;
+}
+
+static int check_options(const struct options *o, char *problem, size_t cap)
+{
+    return check_window(o, problem, cap) != 0 || check_listen(o, problem, cap) != 0 ? -1 : 0;
+}
+
+int daemon_check(const struct options *o, char *problem, size_t cap)
+{
+    if (check_options(o, problem, cap) != 0)
+        return -1;
+    return o->auth_file ? auth_check(o->auth_file, problem, cap) : 0;
+}
+
+static int start_auth(struct daemon *d)
+{
+    return d->options->auth_file ? auth_open(d->options->auth_file, &d->auth, d->problem, d->problem_cap) : 0;
 }
 
 static int start_store(struct daemon *d)
@@ -320,6 +358,7 @@ static int start_front(struct daemon *d)
                           .store = redis_store_seam(d->store),
                           .metrics = &d->metrics,
                           .front = d->front,
+                          .auth = d->auth,
                           .node = redis_store_node(d->store),
                           .started_us = now_us()};
     return 0;
@@ -352,6 +391,7 @@ static void stop(struct daemon *d)
         redis_store_free(d->store);
     }
     broker_free(d->broker);
+    auth_close(d->auth);
     metrics_close(&d->metrics);
     free_event(d->term);
     free_event(d->interrupt);
@@ -371,7 +411,8 @@ int daemon_run(const struct options *options, char *problem, size_t cap)
 
     (void)signal(SIGPIPE, SIG_IGN);
     raise_fd_limit(options);
-    if (daemon_check(options, problem, cap) != 0 || start_events(&d) != 0 || start_store(&d) != 0 || start_front(&d) != 0) {
+    if (check_options(options, problem, cap) != 0 || start_events(&d) != 0 || start_auth(&d) != 0 || start_store(&d) != 0 ||
+        start_front(&d) != 0) {
         log_error("not_started", LOG_STR("problem", problem));
         stop(&d);
         return 1;
