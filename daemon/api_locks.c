@@ -226,13 +226,15 @@ static void acquire_done(struct broker_request *r)
 /* Whoever gives itself no name is called by that of its rule. */
 static void take_owner(const struct api_call *call, struct broker_request *r)
 {
-    bool named = (call->params.seen & PARAM_BIT(OWNER)) != 0 || !call->rule;
-    const char *owner = named ? call->params.owner : access_name(call->rule);
-
-    r->owner_len = named ? call->params.owner_len : strlen(owner);
-    memcpy(r->owner, owner, r->owner_len);
-    if (call->rule)
-        snprintf(r->caller, sizeof(r->caller), "%s", access_name(call->rule));
+    r->owner_len = call->params.owner_len;
+    memcpy(r->owner, call->params.owner, r->owner_len);
+    if (!call->rule)
+        return;
+    snprintf(r->caller, sizeof(r->caller), "%s", access_name(call->rule));
+    if (call->params.seen & PARAM_BIT(OWNER))
+        return;
+    r->owner_len = strlen(r->caller);
+    memcpy(r->owner, r->caller, r->owner_len);
 }
 
 void api_acquire(struct api_call *call)

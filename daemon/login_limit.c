@@ -24,9 +24,12 @@ struct place {
     unsigned char key[KEY_BYTES];
 };
 
+TAILQ_HEAD(place_list, place);
+LIST_HEAD(chain, place);
+
 struct login_limit {
-    TAILQ_HEAD(, place) used, unused;
-    LIST_HEAD(chain, place) chains[CHAINS];
+    struct place_list used, unused;
+    struct chain chains[CHAINS];
     struct place places[LOGIN_PLACES];
     size_t count;
 };
