@@ -132,6 +132,8 @@ static int code_of_status(int status, const char *error)
     case 410:
         return PAWL_ERR_LOST;
     case 429:
+        if (strcmp(error, "too_many_logins") == 0)
+            return PAWL_ERR_FORBIDDEN; /* a token that is not known won't be by asking again */
         return strcmp(error, "too_many_waiters") == 0 ? PAWL_ERR_BUSY : PAWL_ERR_UNAVAILABLE;
     case 501:
     case 505:

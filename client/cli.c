@@ -35,6 +35,8 @@ struct option_row {
 
 static const struct option_row options[] = {
     {'s', true, "server", "ADDRESS", "http://HOST:PORT or unix:/PATH (PAWL_SERVER; " PAWL_DEFAULT_ADDRESS ")", TEXT, AT(server)},
+    {'A', false, "token-file", "FILE", "the access token is in FILE (PAWL_TOKEN_FILE, or the token in PAWL_ACCESS_TOKEN)", TEXT,
+     AT(token_file)},
     {'R', false, "retry", "DURATION", "go on for so long when pawld gives no answer (10s)", DURATION, AT(retry_ms)},
     {'j', true, "json", NULL, "one line of JSON", FLAG, AT(json)},
     {'t', true, "ttl", "DURATION", "time to live of the lease (30s)", DURATION, AT(ttl_ms)},
@@ -61,15 +63,15 @@ struct command_row {
 };
 
 static const struct command_row commands[] = {
-    {"run", "NAME -- CMD [ARG...]", "sRtwogkENq", "hold the lock while CMD runs", 1, 1, cli_run},
-    {"acquire", "NAME", "sRjtwol", "take the lock, and print the lease", 1, 1, cli_acquire},
-    {"renew", "NAME", "sRjtl", "give a lease a new time to live", 1, 1, cli_renew},
-    {"release", "NAME", "sRjl", "end a lease", 1, 1, cli_release},
-    {"check", "NAME", "sRjT", "is the token that of the holder?", 1, 1, cli_check},
-    {"status", "NAME", "sRj", "who holds the lock?", 1, 1, cli_status},
-    {"ls", "[PREFIX]", "sRj", "list the locks that are held", 0, 1, cli_ls},
-    {"break", "NAME", "sRjr", "end somebody else's lease", 1, 1, cli_break},
-    {"top", "[PREFIX]", "sRi", "watch the locks in a terminal", 0, 1, cli_top},
+    {"run", "NAME -- CMD [ARG...]", "sARtwogkENq", "hold the lock while CMD runs", 1, 1, cli_run},
+    {"acquire", "NAME", "sARjtwol", "take the lock, and print the lease", 1, 1, cli_acquire},
+    {"renew", "NAME", "sARjtl", "give a lease a new time to live", 1, 1, cli_renew},
+    {"release", "NAME", "sARjl", "end a lease", 1, 1, cli_release},
+    {"check", "NAME", "sARjT", "is the token that of the holder?", 1, 1, cli_check},
+    {"status", "NAME", "sARj", "who holds the lock?", 1, 1, cli_status},
+    {"ls", "[PREFIX]", "sARj", "list the locks that are held", 0, 1, cli_ls},
+    {"break", "NAME", "sARjr", "end somebody else's lease", 1, 1, cli_break},
+    {"top", "[PREFIX]", "sARi", "watch the locks in a terminal", 0, 1, cli_top},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
@@ -242,9 +244,10 @@ static bool wants_help(int argc, char **argv)
 
 static int run_command(const struct command_row *command, int argc, char **argv)
 {
-    const char *server = getenv("PAWL_SERVER");
+    const char *server = getenv("PAWL_SERVER"), *token_file = getenv("PAWL_TOKEN_FILE");
     struct cli cli = {.program = command->name,
                       .server = server && server[0] ? server : PAWL_DEFAULT_ADDRESS,
+                      .token_file = token_file && token_file[0] ? token_file : NULL,
                       .ttl_ms = -1,
                       .wait_ms = -1,
                       .retry_ms = -1,
@@ -253,6 +256,8 @@ static int run_command(const struct command_row *command, int argc, char **argv)
                       .interval_ms = -1};
     int code;
 
+    if (!cli_take_environment_token(&cli))
+        return CLI_FAILED;
     if (command->run == cli_run && !wants_help(argc, argv)) {
         argc = take_command(&cli, argc, argv);
         if (argc < 0) {
@@ -267,7 +272,9 @@ static int run_command(const struct command_row *command, int argc, char **argv)
         cli_say("usage: pawl %s [OPTION...] %s", command->name, command->takes);
         return CLI_FAILED;
     }
-    return command->run(&cli);
+    code = command->run(&cli);
+    cli_forget_token(&cli);
+    return code;
 }
 
 int cli_open(const struct cli *cli, struct pawl **ret_client)
@@ -276,6 +283,10 @@ int cli_open(const struct cli *cli, struct pawl **ret_client)
 
     if (pawl_open(cli->server, ret_client, &problem) != 0) {
         cli_say("--server %s: %s", cli->server, problem.message);
+        return CLI_FAILED;
+    }
+    if (!cli_set_token(cli, *ret_client)) {
+        pawl_close(*ret_client);
         return CLI_FAILED;
     }
     if (cli->retry_ms >= 0)

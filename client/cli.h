@@ -21,6 +21,8 @@ enum cli_exit {
     CLI_SIGNAL = 128       /* + n: CMD died of signal n, or pawl was told so while it waited */
 };
 
+#define CLI_TOKEN_SIZE 4097 /* of an access token with its NUL */
+
 struct cli {
     const char *program; /* "pawl run", for messages */
     const char *server;
@@ -28,6 +30,8 @@ struct cli {
     int64_t ttl_ms, wait_ms, retry_ms, grace_ms, kill_after_ms, interval_ms; /* -1: not given */
     int64_t token;                                                           /* 0: not given */
     const char *owner, *lease_id, *reason;                                   /* NULL: not given */
+    const char *token_file;                                                  /* NULL: none */
+    char access_token[CLI_TOKEN_SIZE];                                       /* of the environment; "": none there */
     int arg_count;
     char **args;
     char **command; /* run: CMD and its arguments, ended by NULL */
@@ -35,6 +39,11 @@ struct cli {
 
 /* Opens the client for these options; says why and returns an exit code if it can't. */
 int cli_open(const struct cli *cli, struct pawl **ret_client);
+
+/* cli_token.c. Both say what is wrong when they return false. */
+bool cli_take_environment_token(struct cli *cli); /* into access_token, and out of the environment */
+bool cli_set_token(const struct cli *cli, struct pawl *client);
+void cli_forget_token(struct cli *cli);
 
 /* "host:pid", as the default owner. */
 const char *cli_default_owner(char *block, size_t cap, int64_t pid);

@@ -15,6 +15,7 @@
 
 #define TIMEOUT_DEFAULT_MS 5000
 #define BUDGET_DEFAULT_MS  10000
+#define ACCESS_TOKEN_MAX   4096 /* a request's head may have 16 KiB */
 
 const char *pawl_code_name(int code)
 {
@@ -79,6 +80,21 @@ void pawl_close(struct pawl *client)
         return;
     wire_close(client->wire);
     free(client);
+}
+
+int pawl_set_access_token(struct pawl *client, const char *token, struct pawl_problem *ret_problem)
+{
+    size_t len = token ? strlen(token) : 0;
+
+    if (token && (len == 0 || len > ACCESS_TOKEN_MAX))
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "the access token must have 1 to %d bytes", ACCESS_TOKEN_MAX);
+    for (size_t i = 0; i < len; i++) {
+        if (token[i] <= ' ' || token[i] > '~')
+            return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "the access token must be printable ASCII without blanks");
+    }
+    if (!wire_set_token(client->wire, token))
+        return call_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
+    return 0;
 }
 
 static int64_t within(int64_t value, int64_t least)

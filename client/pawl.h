@@ -93,6 +93,11 @@ int pawl_open(const char *address, struct pawl **ret_client, struct pawl_problem
 /* Closes the connections. All leases have to be freed first. NULL is fine. */
 void pawl_close(struct pawl *client);
 
+/* What pawld, if it has access rules, is shown with every call: 1 to 4096 bytes of printable ASCII without blanks, such as base64 or hex. NULL: nothing, as
+ * after pawl_open(). It is copied, and overwritten when it is replaced or the client closed; no problem and no address has it. Over http://
+ * everybody on the way can read it. Before other threads use the client. ARGUMENT, MEMORY. */
+int pawl_set_access_token(struct pawl *client, const char *token, struct pawl_problem *ret_problem);
+
 /* How long pawld may take for an answer (5000): a connection, and then an answer, after the wait that was asked for. From 1 ms. Before other
  * threads use the client. */
 void pawl_set_timeout(struct pawl *client, int64_t timeout_ms);

@@ -183,6 +183,44 @@ static struct curl_slist *add_field(struct curl_slist *fields, const char *field
     return longer;
 }
 
+/* `authorization`: one more, or NULL. NULL: no memory. */
+static struct curl_slist *make_fields(const char *authorization)
+{
+    struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
+
+    fields = add_field(fields, "Accept: application/json");
+    fields = add_field(fields, "Expect:"); /* no 100-continue */
+    return authorization ? add_field(fields, authorization) : fields;
+}
+
+static void free_fields(struct curl_slist *fields)
+{
+    for (struct curl_slist *field = fields; field; field = field->next)
+        explicit_bzero(field->data, strlen(field->data)); /* one may be a secret */
+    curl_slist_free_all(fields);
+}
+
+bool wire_set_token(struct wire *wire, const char *token)
+{
+    static const char name[] = "Authorization: Bearer ";
+    size_t size = token ? sizeof(name) + strlen(token) : 0;
+    char *authorization = token ? malloc(size) : NULL;
+    struct curl_slist *fields = NULL;
+
+    if (authorization)
+        snprintf(authorization, size, "%s%s", name, token);
+    if (authorization || !token)
+        fields = make_fields(authorization);
+    if (authorization)
+        explicit_bzero(authorization, size);
+    free(authorization);
+    if (!fields)
+        return false;
+    free_fields(wire->fields);
+    wire->fields = fields;
+    return true;
+}
+
 struct wire *wire_open(const struct address *address)
 {
     struct wire *wire = calloc(1, sizeof(*wire));
@@ -190,9 +228,7 @@ struct wire *wire_open(const struct address *address)
     if (!wire)
         return NULL;
     pthread_once(&curl_once, set_curl_up);
-    wire->fields = curl_ready == CURLE_OK ? curl_slist_append(NULL, "Content-Type: application/json") : NULL;
-    wire->fields = add_field(wire->fields, "Accept: application/json");
-    wire->fields = add_field(wire->fields, "Expect:"); /* no 100-continue */
+    wire->fields = curl_ready == CURLE_OK ? make_fields(NULL) : NULL;
     if (!wire->fields || pthread_mutex_init(&wire->lock, NULL) != 0) {
         curl_slist_free_all(wire->fields);
         free(wire);
@@ -213,7 +249,7 @@ void wire_close(struct wire *wire)
         line_free(line);
     }
     pthread_mutex_destroy(&wire->lock);
-    curl_slist_free_all(wire->fields);
+    free_fields(wire->fields);
     free(wire);
 }
 

@@ -46,6 +46,9 @@ struct wire_answer {
 struct wire *wire_open(const struct address *address);
 void wire_close(struct wire *wire);
 
+/* The bearer token of all later calls, copied; NULL: none. False: no memory, and it is what it was. No call may be under way. */
+bool wire_set_token(struct wire *wire, const char *token);
+
 /* Sets *ret_answer in every case; close it. */
 enum wire_outcome wire_call(struct wire *wire, const struct wire_call *call, struct wire_answer *ret_answer);
 void wire_answer_close(struct wire_answer *answer);

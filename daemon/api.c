@@ -26,6 +26,12 @@ enum http_delivery api_reply(struct api *api, size_t route, struct http_exchange
 enum http_delivery api_error(struct api *api, size_t route, struct http_exchange *x, enum pawl_error error, const char *message,
                              const struct lease_id *lease_id)
 {
+    return api_error_with(api, route, x, error, message, lease_id, NULL);
+}
+
+enum http_delivery api_error_with(struct api *api, size_t route, struct http_exchange *x, enum pawl_error error, const char *message,
+                                  const struct lease_id *lease_id, const char *extra_headers)
+{
     char block[1024];
     struct text body;
     enum http_delivery delivery;
@@ -41,7 +47,9 @@ enum http_delivery api_error(struct api *api, size_t route, struct http_exchange
     if (lease_id && lease_id->text[0])
         json_text(&body, "lease_id", lease_id->text, PAWL_LEASE_ID_LEN);
     text_str(&body, "}");
-    delivery = api_reply(api, route, x, status, status == 503 ? "Retry-After: 1\r\n" : NULL, &body, NULL, NULL);
+    if (!extra_headers && status == 503)
+        extra_headers = "Retry-After: 1\r\n";
+    delivery = api_reply(api, route, x, status, extra_headers, &body, NULL, NULL);
     text_close(&body);
     return delivery;
 }

@@ -7,8 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/auth.h"
 #include "daemon/broker.h"
 #include "daemon/http.h"
+#include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/options.h"
 #include "daemon/store.h"
@@ -23,16 +25,21 @@ struct api { /* owned by the daemon; everything in it outlives every call */
     struct store *store;
     struct metrics *metrics;
     struct http_front *front;
+    struct auth *auth; /* NULL: everybody may do everything */
     const char *node;
     int64_t started_us;
     bool draining;
+    struct log_gate login_gate, refusal_gate;
 };
 
 struct api_call { /* valid only while the handler runs */
     struct api *api;
     size_t route; /* its row, for the counts */
     struct http_exchange *exchange;
-    const char *name; /* of the lock, decoded and checked; NULL when the route has none */
+    const struct peer *peer;
+    const struct access_rule *rule; /* that let it in; NULL: there are no rules, or this route is open to all */
+    struct access *rules;           /* whose it is, to be held for longer than the handler */
+    const char *name;               /* of the lock, decoded and checked; NULL when the route has none */
     size_t name_len;
     struct params params;
 };
@@ -44,6 +51,14 @@ enum http_delivery api_reply(struct api *api, size_t route, struct http_exchange
 /* {"error", "message"} and, unless lease_id is NULL or empty, "lease_id". message NULL: the error's own sentence. */
 enum http_delivery api_error(struct api *api, size_t route, struct http_exchange *x, enum pawl_error error, const char *message,
                              const struct lease_id *lease_id);
+
+/* The same with header fields of its own, as http_response has them; NULL: those that belong to the error. */
+enum http_delivery api_error_with(struct api *api, size_t route, struct http_exchange *x, enum pawl_error error, const char *message,
+                                  const struct lease_id *lease_id, const char *extra_headers);
+
+/* api_access.c. Both answer when they return false; without rules they return true. */
+bool api_let_in(struct api_call *call, struct http_slice authorization); /* who is it? Sets rule and rules */
+bool api_may(struct api_call *call, unsigned needs);                     /* an ACCESS_...; for the name or the prefix of the call, or any */
 
 /* ,"key":"value" and ,"key":n for bodies built by hand; without the comma after a '{'. */
 void json_key(struct text *t, const char *key);

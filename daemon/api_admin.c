@@ -78,8 +78,8 @@ void api_readyz(struct api_call *call)
     store_get_status(call->api->store, &store);
     if (call->api->draining)
         (void)api_error(call->api, call->route, call->exchange, PAWL_E_DRAINING, NULL, NULL);
-    else if (!store.ready)
-        (void)api_error(call->api, call->route, call->exchange, PAWL_E_STORE_UNAVAILABLE, store.problem, NULL);
+    else if (!store.ready) /* why is for those who may see the status */
+        (void)api_error(call->api, call->route, call->exchange, PAWL_E_STORE_UNAVAILABLE, call->api->auth ? NULL : store.problem, NULL);
     else if (store.window_open)
         (void)api_error(call->api, call->route, call->exchange, PAWL_E_RECOVERING, NULL, NULL);
     else

@@ -19,6 +19,8 @@ struct open_call {
     struct http_exchange *exchange;
     size_t route;
     struct broker_request *request;
+    struct access *rules; /* held, and the one of them that let the call in; NULL: there are none */
+    const struct access_rule *rule;
     struct text locks; /* list */
     char reason[PAWL_REASON_MAX + 1];
     struct open_call *spare;
@@ -39,6 +41,8 @@ static struct broker_request *begin(struct api_call *call, enum store_op op, voi
     open->api = call->api;
     open->exchange = call->exchange;
     open->route = call->route;
+    open->rule = call->rule;
+    open->rules = call->rule ? access_hold(call->rules) : NULL;
     open->request = r;
     open->locks.heap = false;
     open->locks.at = NULL;
@@ -57,6 +61,7 @@ static void end(struct open_call *open)
 {
     if (open->locks.at)
         text_close(&open->locks);
+    access_release(open->rules);
     free(open);
 }
 
@@ -218,6 +223,20 @@ static void acquire_done(struct broker_request *r)
         acquire_told(r, delivery == HTTP_DELIVERED);
 }
 
+/* Whoever gives itself no name is called by that of its rule. */
+static void take_owner(const struct api_call *call, struct broker_request *r)
+{
+    r->owner_len = call->params.owner_len;
+    memcpy(r->owner, call->params.owner, r->owner_len);
+    if (!call->rule)
+        return;
+    snprintf(r->caller, sizeof(r->caller), "%s", access_name(call->rule));
+    if (call->params.seen & PARAM_BIT(OWNER))
+        return;
+    r->owner_len = strlen(r->caller);
+    memcpy(r->owner, r->caller, r->owner_len);
+}
+
 void api_acquire(struct api_call *call)
 {
     const struct options *options = call->api->options;
@@ -237,8 +256,7 @@ void api_acquire(struct api_call *call)
     r->own_lease_id = (call->params.seen & PARAM_BIT(LEASE_ID)) != 0;
     r->ttl_ms = call->params.ttl_ms;
     r->wait_ms = call->params.wait_ms;
-    r->owner_len = call->params.owner_len;
-    memcpy(r->owner, call->params.owner, call->params.owner_len);
+    take_owner(call, r);
     if (r->wait_ms > 0)
         http_exchange_park(call->exchange);
     broker_submit(r);
@@ -342,7 +360,8 @@ static void break_done(struct broker_request *r)
     log_info(r->error == PAWL_OK ? "lock_broken" : "lock_not_broken", LOG_TEXT("name", r->name, r->name_len),
              LOG_INT("token", r->error == PAWL_OK ? holder->token : 0),
              LOG_TEXT("owner", holder->owner, r->error == PAWL_OK ? holder->owner_len : 0), LOG_STR("reason", open->reason),
-             LOG_STR("peer", http_exchange_peer(open->exchange)), LOG_STR("outcome", pawl_error_wire(r->error)));
+             LOG_STR("caller", open->rule ? access_name(open->rule) : ""), LOG_STR("peer", http_exchange_peer(open->exchange)),
+             LOG_STR("outcome", pawl_error_wire(r->error)));
     if (r->error != PAWL_OK) {
         refuse(open);
         return;
@@ -409,6 +428,8 @@ static void add_lock(struct broker_request *r, const struct store_lock *lock)
     struct open_call *open = r->arg;
     struct text *t = &open->locks;
 
+    if (open->rule && !access_allows(open->rule, ACCESS_READ, lock->name, lock->name_len))
+        return;
     if (t->len > 0)
         text_str(t, ", ");
     text_str(t, "{");

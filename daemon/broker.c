@@ -516,7 +516,7 @@ static void granted(struct broker_request *r)
     wait_queue_remove(b->waiters, &r->waiter);
     next_look(b, r);
     log_debug("granted", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token), LOG_ID("lease", r->lease_id.text),
-              LOG_TEXT("owner", r->owner, r->owner_len));
+              LOG_TEXT("owner", r->owner, r->owner_len), LOG_STR("caller", r->caller));
     answer(r, PAWL_OK, NULL);
 }
 

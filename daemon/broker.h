@@ -40,8 +40,9 @@ struct broker_request {
     size_t owner_len;
     char owner[PAWL_OWNER_MAX + 1];
     int64_t ttl_ms, wait_ms;
-    int64_t token;     /* check */
-    bool own_lease_id; /* acquire: the caller chose the lease id, so it may ask again under it */
+    char caller[PAWL_CALLER_MAX + 1]; /* acquire: the name of who asks, for the log; "": nobody knows */
+    int64_t token;                    /* check */
+    bool own_lease_id;                /* acquire: the caller chose the lease id, so it may ask again under it */
     size_t prefix_len;
     char prefix[PAWL_NAME_MAX + 1]; /* list, with store_call.cursor in `call` */
     int64_t limit;

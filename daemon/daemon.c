@@ -15,8 +15,10 @@
 #include <event2/event.h>
 
 #include "daemon/api.h"
+#include "daemon/auth.h"
 #include "daemon/broker.h"
 #include "daemon/dev_redis.h"
+#include "daemon/host_port.h"
 #include "daemon/http_front.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
@@ -40,12 +42,13 @@ enum phase { RUNNING, DRAINING, CLOSING, OVER };
 struct daemon {
     const struct options *options;
     struct event_base *base;
-    struct event *term, *interrupt, *child, *alarm, *drain_tick;
+    struct event *term, *interrupt, *hangup, *child, *alarm, *drain_tick;
     int64_t alarm_us;
     struct dev_redis dev_redis;
     struct metrics metrics;
     struct broker *broker;
     struct redis_store *store;
+    struct auth *auth;
     struct http_front *front;
     struct http_service service;
     struct api api;
@@ -156,6 +159,23 @@ static void on_stop_signal(evutil_socket_t number, short events, void *arg)
     add_timer(d->drain_tick, 0);
 }
 
+/* ---- reload ---- */
+
+/* Each part reads again what it keeps outside of the process, one line for each. A part that can't keeps what it has and says so itself; connections,
+ * waiters and leases are not touched by any. */
+static void reload(struct daemon *d)
+{
+    log_info("reloading", LOG_STR("node", d->api.node));
+    auth_reload(d->auth);
+}
+
+static void on_hangup(evutil_socket_t number, short events, void *arg)
+{
+    (void)number;
+    (void)events;
+    reload(arg);
+}
+
 /* The private Redis ended though nobody asked it to: without it, --dev has nothing to stand on. */
 static void on_child(evutil_socket_t number, short events, void *arg)
 {
@@ -194,12 +214,14 @@ static int start_events(struct daemon *d)
         return fail(d, "the event loop cannot be made");
     d->term = evsignal_new(d->base, SIGTERM, on_stop_signal, d);
     d->interrupt = evsignal_new(d->base, SIGINT, on_stop_signal, d);
+    d->hangup = evsignal_new(d->base, SIGHUP, on_hangup, d);
     d->child = evsignal_new(d->base, SIGCHLD, on_child, d);
     d->alarm = evtimer_new(d->base, on_alarm, d);
     d->drain_tick = evtimer_new(d->base, on_drain_tick, d);
-    if (!d->term || !d->interrupt || !d->child || !d->alarm || !d->drain_tick)
+    if (!d->term || !d->interrupt || !d->hangup || !d->child || !d->alarm || !d->drain_tick)
         return fail(d, "out of memory");
-    if (evsignal_add(d->term, NULL) != 0 || evsignal_add(d->interrupt, NULL) != 0 || evsignal_add(d->child, NULL) != 0)
+    if (evsignal_add(d->term, NULL) != 0 || evsignal_add(d->interrupt, NULL) != 0 || evsignal_add(d->hangup, NULL) != 0 ||
+        evsignal_add(d->child, NULL) != 0)
         return fail(d, "signals cannot be caught");
     return 0;
 }
@@ -237,7 +259,7 @@ static int64_t window_ms(const struct options *o)
     return window >= least ? window : least;
 }
 
-int daemon_check(const struct options *o, char *problem, size_t cap)
+static int check_window(const struct options *o, char *problem, size_t cap)
 {
     int64_t window = window_ms(o), least = least_window_ms(o);
 
@@ -246,6 +268,40 @@ int daemon_check(const struct options *o, char *problem, size_t cap)
     snprintf(problem, cap, "--recovery-window is too short for --store-timeout %" PRId64 "ms%s: at least %" PRId64 "ms (or 0 for none)",
              o->store_timeout_ms, names_sentinels(o) ? " and sentinels" : "", least);
     return -1;
+}
+
+/* Without rules whoever reaches pawld may take and break every lock. On this machine that may be meant; on a network it is said aloud or not done. */
+static int check_listen(const struct options *o, char *problem, size_t cap)
+{
+    if (o->auth_file || o->insecure_listen)
+        return 0;
+    for (size_t i = 0; i < o->listen_count; i++) {
+        if (strncmp(o->listen[i], "unix:", strlen("unix:")) == 0 || host_port_is_loopback(o->listen[i]))
+            continue;
+        snprintf(problem, cap,
+                 "--listen %s: others could reach it, and nobody is asked who they are: give --auth-file FILE, or listen on 127.0.0.1 or "
+                 "unix:/PATH, or say --insecure-listen",
+                 o->listen[i]);
+        return -1;
+    }
+    return 0;
+}
+
+static int check_options(const struct options *o, char *problem, size_t cap)
+{
+    return check_window(o, problem, cap) != 0 || check_listen(o, problem, cap) != 0 ? -1 : 0;
+}
+
+int daemon_check(const struct options *o, char *problem, size_t cap)
+{
+    if (check_options(o, problem, cap) != 0)
+        return -1;
+    return o->auth_file ? auth_check(o->auth_file, problem, cap) : 0;
+}
+
+static int start_auth(struct daemon *d)
+{
+    return d->options->auth_file ? auth_open(d->options->auth_file, &d->auth, d->problem, d->problem_cap) : 0;
 }
 
 static int start_store(struct daemon *d)
@@ -302,6 +358,7 @@ static int start_front(struct daemon *d)
                           .store = redis_store_seam(d->store),
                           .metrics = &d->metrics,
                           .front = d->front,
+                          .auth = d->auth,
                           .node = redis_store_node(d->store),
                           .started_us = now_us()};
     return 0;
@@ -334,9 +391,11 @@ static void stop(struct daemon *d)
         redis_store_free(d->store);
     }
     broker_free(d->broker);
+    auth_close(d->auth);
     metrics_close(&d->metrics);
     free_event(d->term);
     free_event(d->interrupt);
+    free_event(d->hangup);
     free_event(d->child);
     free_event(d->alarm);
     free_event(d->drain_tick);
@@ -352,7 +411,8 @@ int daemon_run(const struct options *options, char *problem, size_t cap)
 
     (void)signal(SIGPIPE, SIG_IGN);
     raise_fd_limit(options);
-    if (daemon_check(options, problem, cap) != 0 || start_events(&d) != 0 || start_store(&d) != 0 || start_front(&d) != 0) {
+    if (check_options(options, problem, cap) != 0 || start_events(&d) != 0 || start_auth(&d) != 0 || start_store(&d) != 0 ||
+        start_front(&d) != 0) {
         log_error("not_started", LOG_STR("problem", problem));
         stop(&d);
         return 1;

@@ -6,7 +6,8 @@
 
 #include "daemon/options.h"
 
-/* Options that only make sense, or not, together with what the daemon is made of. Returns 0, or -1 with a sentence in `problem`. daemon_run asks too. */
+/* Options that only make sense, or not, together with what the daemon is made of, and the files that they name. Returns 0, or -1 with a sentence in
+ * `problem`. daemon_run asks the same. */
 int daemon_check(const struct options *options, char *problem, size_t cap);
 
 /* Runs until a signal ends it, or until it can't start. Returns the exit code: 0 after SIGTERM or SIGINT and a drain, 1 otherwise, with a

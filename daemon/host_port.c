@@ -8,8 +8,8 @@
 
 #include <arpa/inet.h>
 #include <net/if.h>
-#include <stdbool.h>
 #include <string.h>
+#include <strings.h>
 
 #define REDIS_PORT    6379
 #define SENTINEL_PORT 26379
@@ -145,4 +145,19 @@ const char *host_port_parse(const char *text, size_t len, enum host_port_form fo
         return problem;
     *out = found;
     return NULL;
+}
+
+bool host_port_is_loopback(const char *text)
+{
+    struct host_port at;
+    struct in_addr v4;
+    struct in6_addr v6;
+
+    if (host_port_parse(text, strlen(text), HOST_PORT_LISTEN, &at) != NULL)
+        return false;
+    if (inet_pton(AF_INET, at.host, &v4) == 1)
+        return (ntohl(v4.s_addr) >> 24) == 127;
+    if (inet_pton(AF_INET6, at.host, &v6) == 1)
+        return memcmp(&v6, &in6addr_loopback, sizeof(v6)) == 0;
+    return strcasecmp(at.host, "localhost") == 0;
 }

@@ -3,6 +3,7 @@
 #ifndef PAWL_HOST_PORT_H
 #define PAWL_HOST_PORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct host_port {
@@ -18,6 +19,10 @@ enum host_port_form {
 
 /* Returns NULL and fills *out, or a static sentence that repeats nothing of the text (it may sit beside a password); *out is untouched then. */
 const char *host_port_parse(const char *text, size_t len, enum host_port_form form, struct host_port *out);
+
+/* Does this address, spelled as for HOST_PORT_LISTEN, lead to this machine alone: 127.0.0.0/8, ::1 or the name localhost? Another name is none, whatever it
+ * resolves to. */
+bool host_port_is_loopback(const char *text);
 
 /* Reads all of text[0..len) as a decimal number of at most `max`; digits only. Returns it, or -1. */
 long host_port_number(const char *text, size_t len, long max);

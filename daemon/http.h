@@ -23,6 +23,7 @@
 
 #include "proto/errors.h"
 
+struct peer;          /* peer.h */
 struct http_exchange; /* owned by the front; valid from handle() until the reply or gone() */
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OPTIONS, HTTP_PATCH, HTTP_TRACE, HTTP_CONNECT, HTTP_OTHER };
@@ -38,6 +39,7 @@ struct http_request { /* valid only during handle() */
     struct http_slice query; /* what follows the first '?', raw; at == NULL when there is no '?' */
     struct http_slice body;  /* whole, de-chunked */
     struct http_slice host, origin, authorization;
+    const struct peer *peer; /* who asks; valid as long as the exchange */
 };
 
 struct http_response {

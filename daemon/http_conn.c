@@ -25,9 +25,7 @@
 #include "config.h"
 #endif
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +43,7 @@
 #include "daemon/http_reader.h"
 #include "daemon/http_response.h"
 #include "daemon/log.h"
+#include "daemon/peer.h"
 #include "daemon/stream.h"
 #include "proto/errors.h"
 
@@ -57,7 +56,6 @@
 #define STEPS_PER_RUN     64                   /* requests and reads, before the others have their turn */
 #define TURNED_AWAY_MAX   64                   /* clients over the limit whose 429 is seen off properly at one time */
 #define SPARE_DESCRIPTORS 16                   /* the last ones are for the store and the log, not for clients */
-#define PEER_LEN          56
 
 _Static_assert(HTTP_INPUT_MAX > HTTP_READER_RETAINS, "an unfinished request must leave room to read on");
 
@@ -91,7 +89,7 @@ struct http_conn {
     bool turned_away;                   /* over the limit, not counted as a connection */
     bool owes_gone;                     /* died with its exchange open, and the service has not been told */
     bool in_turn, is_stuck;
-    char peer[PEER_LEN];
+    struct peer peer;
 };
 
 TAILQ_HEAD(conn_list, http_conn);
@@ -186,25 +184,6 @@ static void read_time(struct http_conns *set)
 
 /* ---- birth and death ---- */
 
-static void format_peer(char *out, const struct sockaddr *peer)
-{
-    char address[INET6_ADDRSTRLEN] = "";
-
-    if (peer->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)peer;
-
-        inet_ntop(AF_INET, &in->sin_addr, address, sizeof(address));
-        snprintf(out, PEER_LEN, "%s:%u", address, (unsigned)ntohs(in->sin_port));
-    } else if (peer->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)peer;
-
-        inet_ntop(AF_INET6, &in6->sin6_addr, address, sizeof(address));
-        snprintf(out, PEER_LEN, "[%s]:%u", address, (unsigned)ntohs(in6->sin6_port));
-    } else {
-        snprintf(out, PEER_LEN, "unix");
-    }
-}
-
 static void init_stream(struct stream *s, int fd, const struct sockaddr *peer)
 {
     if (peer->sa_family == AF_INET || peer->sa_family == AF_INET6) {
@@ -247,7 +226,7 @@ static struct http_conn *conn_new(struct http_conns *set, int fd, const struct s
     init_stream(&c->stream, fd, peer);
     http_reader_init(&c->reader);
     http_output_init(&c->output);
-    format_peer(c->peer, peer);
+    peer_init(&c->peer, peer);
     TAILQ_INSERT_TAIL(&set->lists[IDLE], c, link);
     set->total++;
     set->turned_away += (size_t)turned_away;
@@ -418,7 +397,7 @@ static void refuse(struct http_conn *c, enum pawl_error error, const char *messa
     struct http_error_bytes bytes;
     struct http_response response = http_response_error(&bytes, error, message);
 
-    log_debug("http_refused", LOG_STR("peer", c->peer), LOG_STR("error", pawl_error_wire(error)), LOG_STR("message", message));
+    log_debug("http_refused", LOG_STR("peer", c->peer.text), LOG_STR("error", pawl_error_wire(error)), LOG_STR("message", message));
     c->unread = true;
     if (send_response(c, &response, HTTP_CONNECTION_CLOSE, head_only) == 0) {
         begin_close(c);
@@ -491,6 +470,7 @@ static void hand_over(struct http_conn *c)
     struct http_request request;
 
     http_reader_request(&c->reader, c->in.at + c->in.start, &request);
+    request.peer = &c->peer;
     c->in.start += http_reader_size(&c->reader); /* the bytes stay where they are until something is read */
     c->unfed = buffered(c) > 0;
     c->keep_alive = c->reader.keep_alive;
@@ -778,7 +758,7 @@ void *http_exchange_data(const struct http_exchange *x)
 
 const char *http_exchange_peer(const struct http_exchange *x)
 {
-    return ((const struct http_conn *)(const void *)((const char *)x - offsetof(struct http_conn, exchange)))->peer;
+    return ((const struct http_conn *)(const void *)((const char *)x - offsetof(struct http_conn, exchange)))->peer.text;
 }
 
 void http_exchange_park(struct http_exchange *x)

@@ -739,4 +739,5 @@ void http_reader_request(const struct http_reader *r, const char *bytes, struct 
     out->host = slice(bytes, r->authority.at != 0 ? r->authority : r->host);
     out->origin = slice(bytes, r->origin);
     out->authorization = slice(bytes, r->authorization);
+    out->peer = NULL; /* the reader sees bytes alone */
 }

@@ -237,7 +237,8 @@ static int read_variable(struct reading *r, const char *entry)
  * Kubernetes sets in every container beside a Service called "pawl". */
 static bool is_others(const char *entry)
 {
-    static const char *const whole[] = {"PAWL_SERVER", "PAWL_LOCK", "PAWL_TOKEN", "PAWL_LEASE_ID", "PAWL_PORT"};
+    static const char *const whole[] = {"PAWL_SERVER", "PAWL_LOCK",         "PAWL_TOKEN",     "PAWL_LEASE_ID",
+                                        "PAWL_PORT",   "PAWL_ACCESS_TOKEN", "PAWL_TOKEN_FILE"};
     static const char *const heads[] = {"PAWL_PORT_", "PAWL_SERVICE_", "PAWL_TEST_"};
     size_t len = strcspn(entry, "=");
 
@@ -551,6 +552,8 @@ int options_read(struct options *o, int argc, char **argv, char **environment, e
         if (option_rows[i].secret)
             hide_secret(option_rows[i].key, argc, argv, environment);
     }
+    hide_secret("access-token", argc, argv,
+                environment); /* a client's; who starts a pawld beside one passes it on to its children otherwise */
     if (result == 0)
         *ret_action = r.action;
     return result;

@@ -34,6 +34,8 @@ struct options {
     bool recovery_window_given;
     int64_t min_replicas;                    /* --min-replicas 0: that many must confirm a grant and a renewal */
     int64_t replica_timeout_ms;              /* --replica-timeout 500ms: how long that may take */
+    char *auth_file;                         /* --auth-file FILE: who may do what (access.h); NULL: everybody everything */
+    bool insecure_listen;                    /* --insecure-listen: the latter on a network too */
     bool allow_eviction;                     /* --allow-eviction: attach to a Redis that may evict keys */
     int64_t max_connections;                 /* --max-connections 10000 (1 .. 1000000) */
     int64_t request_timeout_ms;              /* --request-timeout 10s: total time to receive a request's head */

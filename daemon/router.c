@@ -12,18 +12,21 @@
 #define LOCKS     "/v1/locks/"
 #define NO_PARAMS 0u
 
+#define OPEN_TO_ALL 0u
+
 const struct route routes[] = {
-    {"acquire", HTTP_POST, ROUTE_VERB, "acquire", PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID), api_acquire},
-    {"renew", HTTP_POST, ROUTE_VERB, "renew", PARAM_BIT(LEASE_ID) | PARAM_BIT(TTL), api_renew},
-    {"release", HTTP_POST, ROUTE_VERB, "release", PARAM_BIT(LEASE_ID), api_release},
-    {"check", HTTP_POST, ROUTE_VERB, "check", PARAM_BIT(TOKEN), api_check},
-    {"break", HTTP_POST, ROUTE_VERB, "break", PARAM_BIT(REASON), api_break},
-    {"inspect", HTTP_GET, ROUTE_LOCK, "", PARAM_BIT(LEASE_ID), api_inspect},
-    {"list", HTTP_GET, ROUTE_FIXED, "/v1/locks", PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT) | PARAM_BIT(CURSOR), api_list},
-    {"status", HTTP_GET, ROUTE_FIXED, "/v1/status", NO_PARAMS, api_status},
-    {"healthz", HTTP_GET, ROUTE_FIXED, "/healthz", NO_PARAMS, api_healthz},
-    {"readyz", HTTP_GET, ROUTE_FIXED, "/readyz", NO_PARAMS, api_readyz},
-    {"metrics", HTTP_GET, ROUTE_FIXED, "/metrics", NO_PARAMS, api_metrics},
+    {"acquire", HTTP_POST, ROUTE_VERB, "acquire", PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID), api_acquire,
+     ACCESS_ACQUIRE},
+    {"renew", HTTP_POST, ROUTE_VERB, "renew", PARAM_BIT(LEASE_ID) | PARAM_BIT(TTL), api_renew, ACCESS_ACQUIRE},
+    {"release", HTTP_POST, ROUTE_VERB, "release", PARAM_BIT(LEASE_ID), api_release, ACCESS_ACQUIRE},
+    {"check", HTTP_POST, ROUTE_VERB, "check", PARAM_BIT(TOKEN), api_check, ACCESS_ACQUIRE},
+    {"break", HTTP_POST, ROUTE_VERB, "break", PARAM_BIT(REASON), api_break, ACCESS_BREAK},
+    {"inspect", HTTP_GET, ROUTE_LOCK, "", PARAM_BIT(LEASE_ID), api_inspect, ACCESS_READ},
+    {"list", HTTP_GET, ROUTE_FIXED, "/v1/locks", PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT) | PARAM_BIT(CURSOR), api_list, ACCESS_READ},
+    {"status", HTTP_GET, ROUTE_FIXED, "/v1/status", NO_PARAMS, api_status, ACCESS_READ},
+    {"healthz", HTTP_GET, ROUTE_FIXED, "/healthz", NO_PARAMS, api_healthz, OPEN_TO_ALL},
+    {"readyz", HTTP_GET, ROUTE_FIXED, "/readyz", NO_PARAMS, api_readyz, OPEN_TO_ALL},
+    {"metrics", HTTP_GET, ROUTE_FIXED, "/metrics", NO_PARAMS, api_metrics, ACCESS_READ},
 };
 const size_t route_count = sizeof(routes) / sizeof(routes[0]);
 
@@ -165,7 +168,7 @@ static bool read_params(struct api_call *call, const struct http_request *reques
 
 void router_handle(void *ctx, struct http_exchange *x, const struct http_request *request)
 {
-    struct api_call call = {.api = ctx, .exchange = x};
+    struct api_call call = {.api = ctx, .exchange = x, .peer = request->peer};
     struct http_slice raw_name;
     char name[PAWL_NAME_MAX + 1], allow[32];
     const struct route *route = find(request, &raw_name, allow, sizeof(allow));
@@ -179,9 +182,13 @@ void router_handle(void *ctx, struct http_exchange *x, const struct http_request
         (void)api_error(ctx, call.route, x, PAWL_E_FORBIDDEN, "requests from web pages of this origin are not allowed", NULL);
         return;
     }
+    if (route->needs && !api_let_in(&call, request->authorization))
+        return;
     if (!read_params(&call, request, route->params))
         return;
     if (raw_name.at && !read_name(&call, raw_name, name, sizeof(name)))
+        return;
+    if (route->needs && !api_may(&call, route->needs))
         return;
     route->handler(&call);
 }

@@ -20,6 +20,7 @@ struct route {
     const char *path;
     unsigned params; /* set of PARAM_BITs that it takes */
     api_handler *handler;
+    unsigned needs; /* the ACCESS_ verb that its caller must have; 0: none, also where there are rules */
 };
 
 extern const struct route routes[];

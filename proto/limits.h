@@ -6,6 +6,7 @@
 #define PAWL_NAME_MAX 255      /* a lock name, percent-decoded */
 #define PAWL_OWNER_MAX 255     /* an owner label, UTF-8 */
 #define PAWL_REASON_MAX 255    /* the reason of a break, UTF-8 */
+#define PAWL_CALLER_MAX 64     /* the name of an access rule, UTF-8; at most PAWL_OWNER_MAX */
 #define PAWL_LEASE_ID_LEN 36   /* a UUID in its text form */
 #define PAWL_CURSOR_MAX 20     /* a list cursor: an unsigned 64-bit number in decimal */
 #define PAWL_LIST_LIMIT_MAX 1000

@@ -87,7 +87,7 @@ def test_bash_completion(tmp_path):
 complete_it() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _pawl; printf '%s ' "${{COMPREPLY[@]}}"; echo; }}
 complete_it pawl ''
 complete_it pawl re
-complete_it pawl run --t
+complete_it pawl run --tt
 complete_it pawl run --ttl 1
 complete_it pawl run x -- tru
 '''

@@ -5,6 +5,7 @@
     errors               proto/errors.h, and who gives them        docs/openapi.yaml, docs/api.md
     options              daemon/options_rows.c                     docs/operations.md, and every sample of a config file
     metrics              daemon/metrics.h, daemon/metrics.c        docs/operations.md
+    verbs                daemon/router.c                           docs/security.md
     log events           daemon/*.c                                docs/operations.md
     rights in Redis      daemon/scripts/*.lua                      the ACL line in docs/operations.md
     scripts              daemon/redis_script.h                     docs/internals.md
@@ -140,8 +141,10 @@ class Code:
         for name, in_json, in_query in re.findall(r'^ *X\((\w+), +"(\w+)", +"(\w+)", +\w+, +"', read("proto/params.h"), re.M):
             self.params[name] = (in_json, in_query)
         self.routes = {}  # call -> (method, path, {names of parameters})
-        for call, method, shape, path, params in re.findall(r'\{"(\w+)", HTTP_(\w+), ROUTE_(\w+), "([^"]*)", ([^,]+), api_\w+\}',
+        self.needs = {}  # call -> the verb that its caller must have, or "none"
+        for call, method, shape, path, params, needs in re.findall(r'\{"(\w+)", HTTP_(\w+), ROUTE_(\w+), "([^"]*)", ([^,]+), api_\w+,\s+(\w+)\}',
                                                             read("daemon/router.c")):
+            self.needs[call] = "none" if needs == "OPEN_TO_ALL" else needs.removeprefix("ACCESS_").lower()
             full = {"VERB": "/v1/locks/{name}/" + path, "LOCK": "/v1/locks/{name}", "FIXED": path}[shape]
             self.routes[call] = (method, full, set(re.findall(r"PARAM_BIT\((\w+)\)", params)))
         daemon = {name: read(name) for name in names if re.fullmatch(r"daemon/\w+\.c", name)}
@@ -262,6 +265,7 @@ class Checker:
             self.api()
             self.operations()
             self.internals()
+            self.security()
         except Unreadable as problem:
             self.breach(str(problem))
         self.links()
@@ -301,7 +305,7 @@ class Checker:
         self.resolve_all(self.spec)
         for kind, parts in self.spec["components"].items():
             for name in parts:
-                if f"#/components/{kind}/{name}" not in self.used:
+                if kind != "securitySchemes" and f"#/components/{kind}/{name}" not in self.used:
                     self.breach(f"{where}: components/{kind}/{name} is never used")
         self.given = {}  # call -> set of errors beside those of `default`
         found, all_errors = {}, set()
@@ -393,7 +397,11 @@ class Checker:
             if said != bounds:
                 self.breach(f"{where}: --{key}: the bounds are not {row[3]}")
 
-    # ---- internals.md, links, samples
+    # ---- security.md, internals.md, links, samples
+
+    def security(self):
+        rows = table(section(self.read("docs/security.md"), "Verbs"), "| call | verb |")
+        self.same("docs/security.md", "verb", self.code.needs.items(), [(row[0], row[1].strip("`")) for row in rows])
 
     def internals(self):
         rows = table(section(self.read("docs/internals.md"), "In Redis"), "| script |")
@@ -441,7 +449,7 @@ SPOILT = [
     ("daemon/router.c", '{"healthz", HTTP_GET', '{"health", HTTP_GET', "call ('health', 'GET', '/healthz') is missing"),
     ("daemon/router.c", '"renew", PARAM_BIT(LEASE_ID)', '"renew", PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID)',
      "query parameter owner is missing"),
-    ("daemon/router.c", '"/v1/status", NO_PARAMS, api_status}', '"/v1/status", NO_PARAMS, api_status, x}',
+    ("daemon/router.c", '"/v1/status", NO_PARAMS, api_status, ', '"/v1/status", NO_PARAMS, x, api_status, ',
      "('status', 'GET', '/v1/status') is not"),
     ("docs/openapi.yaml", "  /healthz:", "  /health:", "call ('healthz', 'GET', '/healthz') is missing"),
     ("docs/openapi.yaml", "      x-errors: [lease_lost]", "      x-errors: [held]", "held is not a 410"),
@@ -456,7 +464,8 @@ SPOILT = [
     ("proto/errors.h", '410, "lease_lost"', '409, "lease_lost"', "lease_lost is not a 410"),
     ("proto/errors.h", 'X(TIMEOUT,                408, "timeout",', 'X(TOO_SLOW,               408, "too_slow",',
      "error timeout is not in the code"),
-    ("daemon/broker.c", "PAWL_E_LEASE_LOST", "PAWL_E_UNAUTHORIZED", "error unauthorized is missing"),
+    ("daemon/api_access.c", "PAWL_E_UNAUTHORIZED", "PAWL_E_FORBIDDEN", "error unauthorized is not in the code"),
+    ("daemon/router.c", "api_break, ACCESS_BREAK", "api_break, ACCESS_ADMIN", "verb ('break', 'admin') is missing"),
     ("docs/api.md", "| `lease_lost` | 410 |", "| `lease_lost` | 409 |", "error ('lease_lost', 410) is missing"),
     ("docs/api.md", "`POST /v1/locks/{name}/break`\n", "", "break: no section that says"),
     ("docs/api.md", "Errors: `bad_request`, `not_held`, ", "Errors: `bad_request`, ", "break: error not_held is missing"),

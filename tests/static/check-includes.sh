@@ -55,6 +55,8 @@ rules() {
         if (room ~ /^(proto|daemon|client)$/) {
             if (inc ~ /^jansson/ && file != "proto/json.c")
                 breach("only proto/json.c sees jansson")
+            if (inc ~ /^openssl\// && !(room == "daemon" && stem ~ /^(access)$/))
+                breach("only access sees OpenSSL")
             if (inc ~ /^curl\// && file != "client/wire.c")
                 breach("only client/wire.c sees libcurl")
             if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
@@ -196,6 +198,9 @@ client/pawl.c|"daemon/http.h"|yes
 client/pawl.c|"proto/errors.h"|no
 client/wire.c|<curl/curl.h>|no
 client/pawl.c|<curl/curl.h>|yes
+daemon/access.c|<openssl/evp.h>|no
+daemon/auth.c|<openssl/evp.h>|yes
+client/wire.c|<openssl/evp.h>|yes
 client/wire.h|<curl/curl.h>|yes
 daemon/broker.c|<curl/curl.h>|yes
 daemon/router.c|"daemon/heap.c"|yes

@@ -58,8 +58,11 @@ def test_readme_tour(world):
 def test_sample_config_is_accepted(name, tmp_path):
     """Broken: a sample that somebody copies is refused."""
     samples = blocks(name, "conf")
+    rules = tmp_path / "auth.json"
+    rules.write_text(blocks("docs/security.md", "json")[0])
+    rules.chmod(0o600)
     assert samples
-    for sample in samples:
+    for sample in (sample.replace("/etc/pawl/auth.json", str(rules)) for sample in samples):
         file = tmp_path / "pawl.conf"
         file.write_text(sample)
         code, out, err = run("--config", str(file), "--check-config")
@@ -67,6 +70,37 @@ def test_sample_config_is_accepted(name, tmp_path):
         for line in sample.splitlines():
             if not line.startswith("#"):
                 assert line.replace(":secret@", ":***@") in out.splitlines()
+
+
+# ---------------------------------------------------------------- security.md
+
+
+def test_sample_rules_are_accepted(tmp_path):
+    """Broken: rules that somebody copies are refused."""
+    samples = [json.loads(block) for block in blocks("docs/security.md", "json")]
+    assert len(samples) == 2 and set(samples[0]) == {"rules"}
+    one = {**samples[1], "token_sha256": "0" * 64}
+    file = tmp_path / "auth.json"
+    for rules in (samples[0], {"rules": [*samples[0]["rules"], one]}):
+        file.write_text(json.dumps(rules))
+        file.chmod(0o600)
+        code, _, err = run("--auth-file", str(file), "--check-config")
+        assert code == 0 and err == "", err
+
+
+def test_tokens_are_made_and_sent_as_it_says(world, redis, tmp_path):
+    """Broken: the recipe makes a hash that no client's token has, or curl sends something else."""
+    text = page("docs/security.md")
+    make = re.search(r"^    (token=\$\(openssl .*)\n    (printf .*sha256sum)", text, re.M)
+    send = re.search(r"^    (printf 'header = .*\n.*acquire\?ttl=30s')$", text, re.M).group(1)
+    done = subprocess.run(["sh", "-ec", f"{make.group(1)}\n{make.group(2)}\necho $token"], capture_output=True, text=True, timeout=30, check=True)
+    hashed, token = done.stdout.split()[0], done.stdout.split()[-1]
+    file = tmp_path / "auth.json"
+    file.write_text(json.dumps({"rules": [{"name": "x", "token_sha256": hashed, "prefixes": ["billing/"], "verbs": ["acquire"]}]}))
+    pawld = world.pawld(redis, ["--auth-file", str(file)])
+    script = f"token={token}\n" + send.replace("127.0.0.1:7295", pawld.address)
+    done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=30, check=True)
+    assert json.loads(done.stdout)["owner"] == "x", done
 
 
 # ---------------------------------------------------------------- operations.md

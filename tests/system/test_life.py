@@ -40,7 +40,7 @@ def test_help_has_every_option():
     assert code == 0 and err == ""
     for flag in ("dev", "listen", "redis", "key-prefix", "node-name", "default-ttl", "min-ttl", "max-ttl", "store-timeout",
         "recovery-window",
-                 "allow-eviction", "max-connections", "request-timeout", "body-timeout", "idle-timeout", "drain-timeout", "max-wait",
+                 "allow-eviction", "auth-file", "insecure-listen", "max-connections", "request-timeout", "body-timeout", "idle-timeout", "drain-timeout", "max-wait",
                  "max-waiters",
                  "max-waiters-per-lock", "allow-origin", "log-level", "log-format", "config", "check-config", "version", "help"):
         assert "--" + flag in out, flag
@@ -107,7 +107,7 @@ def test_bad_settings_are_named_with_their_place(world):
 ])
 def test_a_bad_listen_address_is_named(redis, address):
     """Broken: pawld starts without the listener it was told to have. (C43)"""
-    code, out, err = run("--listen", "127.0.0.1:0", "--listen", address, "--redis", redis.url)
+    code, out, err = run("--insecure-listen", "--listen", "127.0.0.1:0", "--listen", address, "--redis", redis.url)
     assert code > 0, (out, err)
     assert address in err if 0 < len(address) < 100 else "listen" in err, err
 
@@ -340,6 +340,8 @@ def test_signals_that_mean_nothing(world, redis):
     """Broken: a client that resets its connection (SIGPIPE), a closed terminal (SIGHUP) or a stray signal ends the daemon."""
     pawld = world.pawld(redis)
     pawld.signal(signal.SIGPIPE)
+    pawld.signal(signal.SIGHUP)
+    until(lambda: pawld.log("reloading"), what="the HUP is seen")
     for i in range(50):
         conn = Conn(pawld.address)
         conn.send(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n" * 20)

@@ -826,6 +826,80 @@ START_TEST(no_signal_is_touched)
 }
 END_TEST
 
+/* The value of the field in a request that the fake was sent, or "". */
+static const char *authorization_of(size_t request)
+{
+    static char value[128];
+    const char *at = strcasestr(fake.requests[request], "\r\nauthorization: ");
+
+    value[0] = '\0';
+    if (at)
+        (void)sscanf(at + 17, "%127[^\r]", value);
+    return value;
+}
+
+START_TEST(the_access_token_goes_with_every_call)
+{
+    static const char *const answers[] = {SORRY, GRANT, "200 {\"name\": \"x\", \"held\": false, \"waiters\": 0}"};
+    struct pawl_lease *lease;
+    struct pawl_lock lock;
+
+    talk_to_fake(answers, COUNT(answers));
+    ck_assert_int_eq(pawl_set_access_token(with_fake, "first", &problem), 0);
+    ck_assert_int_eq(pawl_acquire(with_fake, "x", NULL, &lease, &problem), 0);
+    ck_assert_str_eq(authorization_of(0), "Bearer first");
+    ck_assert_str_eq(authorization_of(1), "Bearer first");
+    ck_assert_int_eq(pawl_set_access_token(with_fake, "second", &problem), 0);
+    ck_assert_int_eq(pawl_inspect(with_fake, "x", &lock, &problem), 0);
+    ck_assert_str_eq(authorization_of(2), "Bearer second");
+    ck_assert_int_eq(pawl_set_access_token(with_fake, NULL, &problem), 0);
+    ck_assert_int_eq(pawl_inspect(with_fake, "x", &lock, &problem), 0);
+    ck_assert_str_eq(authorization_of(3), "");
+    pawl_lease_free(lease);
+    leave_fake();
+}
+END_TEST
+
+START_TEST(an_access_token_that_is_none_is_refused_and_not_repeated)
+{
+    static const char *const bad[] = {"", "hu sh", "hush\n", "hush\r\nX-Evil: 1", "hush\t", "h\xc3\xbcsh", "hush\x7f"};
+    static const char *const answers[] = {"200 {\"name\": \"x\", \"held\": false, \"waiters\": 0}"};
+    char longest[4098];
+    struct pawl_lock lock;
+
+    memset(longest, 'a', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    talk_to_fake(answers, COUNT(answers));
+    ck_assert_int_eq(pawl_set_access_token(with_fake, "good", &problem), 0);
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        ck_assert_int_eq(pawl_set_access_token(with_fake, bad[i], &problem), PAWL_ERR_ARGUMENT);
+        ck_assert_ptr_null(strstr(problem.message, "hush"));
+    }
+    ck_assert_int_eq(pawl_set_access_token(with_fake, longest, &problem), PAWL_ERR_ARGUMENT);
+    ck_assert_int_eq(pawl_inspect(with_fake, "x", &lock, &problem), 0);
+    ck_assert_str_eq(authorization_of(0), "Bearer good");
+    longest[4096] = '\0';
+    ck_assert_int_eq(pawl_set_access_token(with_fake, longest, &problem), 0);
+    leave_fake();
+}
+END_TEST
+
+START_TEST(a_caller_that_is_refused_does_not_ask_again)
+{
+    static const char *const answers[] = {"401 {\"error\": \"unauthorized\", \"message\": \"m\"}",
+                                          "403 {\"error\": \"forbidden\", \"message\": \"m\"}",
+                                          "429 {\"error\": \"too_many_logins\", \"message\": \"m\"}"};
+    struct pawl_lock lock;
+
+    talk_to_fake(answers, COUNT(answers));
+    for (size_t i = 0; i < COUNT(answers); i++) {
+        ck_assert_int_eq(pawl_inspect(with_fake, "x", &lock, &problem), PAWL_ERR_FORBIDDEN);
+        ck_assert_uint_eq(fake_pawld_count(&fake), i + 1);
+    }
+    leave_fake();
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("libpawl");
@@ -868,6 +942,9 @@ static Suite *suite(void)
     tcase_add_test(faults, P9_a_reply_without_end_is_cut_off);
     tcase_add_test(faults, an_answer_read_after_the_end_is_no_lease);
     tcase_add_test(faults, no_signal_is_touched);
+    tcase_add_test(faults, the_access_token_goes_with_every_call);
+    tcase_add_test(faults, an_access_token_that_is_none_is_refused_and_not_repeated);
+    tcase_add_test(faults, a_caller_that_is_refused_does_not_ask_again);
     suite_add_tcase(s, faults);
     return s;
 }

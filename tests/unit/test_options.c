@@ -133,7 +133,8 @@ START_TEST(defaults_are_the_documented_ones)
 
     good("", "");
     ck_assert_int_eq(action, OPTIONS_RUN);
-    ck_assert(!options.dev && !options.allow_eviction && !options.recovery_window_given);
+    ck_assert(!options.dev && !options.allow_eviction && !options.recovery_window_given && !options.insecure_listen);
+    ck_assert_ptr_null(options.auth_file);
     ck_assert_uint_eq(options.listen_count, 1);
     ck_assert_str_eq(options.listen[0], "127.0.0.1:7295");
     ck_assert_str_eq(options.redis, "redis://127.0.0.1:6379/0");
@@ -164,18 +165,21 @@ START_TEST(every_option_reaches_its_field_from_every_place)
 {
     static const char *const as_flags =
         "--listen=[::1]:1|--listen|unix:/run/p.sock|--redis=unix:///run/r.sock|--key-prefix=|--node-name|n 1|--default-ttl=2s|--min-ttl=1s|"
-        "--max-ttl=3s|--store-timeout=4s|--recovery-window=5s|--allow-eviction|--max-connections=6|--request-timeout=7s|--body-timeout=8s|"
+        "--max-ttl=3s|--store-timeout=4s|--recovery-window=5s|--allow-eviction|--auth-file=/a|"
+        "--insecure-listen|--max-connections=6|--request-timeout=7s|--body-timeout=8s|"
         "--idle-timeout=9s|--drain-timeout=0|--max-wait=11s|--max-waiters=12|--max-waiters-per-lock=13|--allow-origin=https://"
         "a.example:8443|"
         "--log-level=debug|--log-format=json";
     static const char *const as_variables =
         "PAWL_LISTEN=[::1]:1,unix:/run/p.sock|PAWL_REDIS=unix:///run/r.sock|PAWL_KEY_PREFIX=|PAWL_NODE_NAME=n 1|PAWL_DEFAULT_TTL=2s|"
-        "PAWL_MIN_TTL=1s|PAWL_MAX_TTL=3s|PAWL_STORE_TIMEOUT=4s|PAWL_RECOVERY_WINDOW=5s|PAWL_ALLOW_EVICTION=true|PAWL_MAX_CONNECTIONS=6|"
+        "PAWL_MIN_TTL=1s|PAWL_MAX_TTL=3s|PAWL_STORE_TIMEOUT=4s|PAWL_RECOVERY_WINDOW=5s|PAWL_ALLOW_EVICTION=true|PAWL_AUTH_FILE=/a|"
+        "PAWL_INSECURE_LISTEN=true|PAWL_MAX_CONNECTIONS=6|"
         "PAWL_REQUEST_TIMEOUT=7s|PAWL_BODY_TIMEOUT=8s|PAWL_IDLE_TIMEOUT=9s|PAWL_DRAIN_TIMEOUT=0|PAWL_MAX_WAIT=11s|PAWL_MAX_WAITERS=12|"
         "PAWL_MAX_WAITERS_PER_LOCK=13|PAWL_ALLOW_ORIGIN=https://a.example:8443|PAWL_LOG_LEVEL=debug|PAWL_LOG_FORMAT=json";
     static const char *const as_text =
         "# all of them\n\n  listen = [::1]:1\nlisten=unix:/run/p.sock\nredis = unix:///run/r.sock\r\nkey-prefix =\nnode-name =\tn 1 \n"
-        "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = true\nmax-connections = "
+        "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = true\nauth-file = /a\n"
+        "insecure-listen = true\nmax-connections = "
         "6\n"
         "request-timeout = 7s\nbody-timeout = 8s\nidle-timeout = 9s\ndrain-timeout = 0\nmax-wait = 11s\nmax-waiters = 12\n"
         "max-waiters-per-lock = 13\nallow-origin = https://a.example:8443\nlog-level = debug\nlog-format = json";
@@ -197,7 +201,8 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     ck_assert_int_eq(options.max_ttl_ms, 3000);
     ck_assert_int_eq(options.store_timeout_ms, 4000);
     ck_assert_int_eq(options.recovery_window_ms, 5000);
-    ck_assert(options.recovery_window_given && options.allow_eviction && !options.dev);
+    ck_assert(options.recovery_window_given && options.allow_eviction && options.insecure_listen && !options.dev);
+    ck_assert_str_eq(options.auth_file, "/a");
     ck_assert_int_eq(options.max_connections, 6);
     ck_assert_int_eq(options.request_timeout_ms, 7000);
     ck_assert_int_eq(options.body_timeout_ms, 8000);
@@ -613,7 +618,7 @@ START_TEST(help_tells_of_every_option)
         ck_assert_msg(strstr(text, variable) != NULL, "%s", variable);
         count++;
     }
-    ck_assert_uint_eq(count, 27);
+    ck_assert_uint_eq(count, 29);
     free(dump);
     free(text);
 }

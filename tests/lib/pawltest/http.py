@@ -176,6 +176,11 @@ def request_bytes(method, target, body=None, headers=()):
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b"")
 
 
+def bearer(token):
+    """The header fields that show this access token; none for None."""
+    return [] if token is None else [("Authorization", "Bearer " + token)]
+
+
 def lock_path(name, verb=None):
     path = "/v1/locks/" + quote(name, safe=_NAME_SAFE)
     return f"{path}/{verb}" if verb else path
@@ -186,9 +191,10 @@ class Api:
     has no
     "error", any other has "error" and "message"."""
 
-    def __init__(self, address, timeout_s=30.0):
+    def __init__(self, address, timeout_s=30.0, token=None):
         self.address = address
         self.timeout_s = timeout_s
+        self.headers = bearer(token)
         self.conn = None
 
     def call(self, method, target, body=None, headers=()):
@@ -198,7 +204,7 @@ class Api:
         if self.conn is None:
             self.conn = Conn(self.address, self.timeout_s)
         try:
-            reply = self.conn.request(method, target, body, headers)
+            reply = self.conn.request(method, target, body, [*self.headers, *headers])
         except BaseException:
             self.close()
             raise
@@ -264,7 +270,7 @@ class Api:
     def metrics(self):
         """{'pawl_grants_total': 3.0, 'pawl_requests_total{call="acquire",code="200"}': 3.0, ...}"""
         with Conn(self.address, self.timeout_s) as conn:
-            reply = conn.request("GET", "/metrics")
+            reply = conn.request("GET", "/metrics", None, self.headers)
         assert reply.status == 200, reply
         return parse_metrics(reply.body.decode("utf-8"))
 

@@ -97,8 +97,8 @@ class Pawld(Process):
     def address(self):
         return self.addresses()[0]
 
-    def api(self, timeout_s=30.0):
-        client = Api(self.address, timeout_s)
+    def api(self, timeout_s=30.0, token=None):
+        client = Api(self.address, timeout_s, token)
         self._clients.append(client)
         return client
 

@@ -10,7 +10,7 @@ import selectors
 import time
 import uuid
 
-from pawltest.http import Conn, lock_path
+from pawltest.http import Conn, bearer, lock_path
 from pawltest.wait import until
 
 LONG_TTL = 600_000
@@ -29,10 +29,11 @@ def _unread_closes():
 class Waiter:
     """One acquire that was sent. `status` and `value` are its answer once it was read, `took_s` how long that took from the sending."""
 
-    def __init__(self, address, name, wait_ms, ttl_ms=LONG_TTL, lease_id=None, owner="waiter", conn=None, ask=True):
+    def __init__(self, address, name, wait_ms, ttl_ms=LONG_TTL, lease_id=None, owner="waiter", conn=None, ask=True, token=None):
         self.address, self.name, self.wait_ms, self.ttl_ms = address, name, wait_ms, ttl_ms
         self.lease_id = lease_id or new_id()
         self.owner = owner
+        self.headers = bearer(token)
         self.conn = conn or Conn(address)
         self.status = self.value = self.sent = self.took_s = None
         self.releasing = self.released = False
@@ -42,7 +43,7 @@ class Waiter:
     def ask(self):
         params = {"ttl_ms": self.ttl_ms, "wait_ms": self.wait_ms, "lease_id": self.lease_id, "owner": self.owner}
         self.sent = time.monotonic()
-        self.conn.send_request("POST", lock_path(self.name, "acquire"), params)
+        self.conn.send_request("POST", lock_path(self.name, "acquire"), params, self.headers)
 
     def fileno(self):
         return self.conn.sock.fileno()
@@ -91,7 +92,7 @@ class Waiter:
 
     def send_release(self):
         self.releasing = True
-        self.conn.send_request("POST", lock_path(self.name, "release"), {"lease_id": self.lease_id})
+        self.conn.send_request("POST", lock_path(self.name, "release"), {"lease_id": self.lease_id}, self.headers)
 
     def take_release(self):
         """(status, value) of the release that was sent."""
