@@ -3,6 +3,7 @@
 tests/http runs its leaving, limits, deadlines and pipelining over TLS too, against the front alone; here it is the whole daemon.
 """
 
+import json
 import os
 import random
 import re
@@ -143,6 +144,49 @@ def test_mtls_optional_lets_both_in_but_no_wrong_one(world, redis):
     assert request_with(loose, context(), "/readyz") == 200
     assert request_with(loose, context(client=authority().make("w")), "/readyz") == 200
     assert request_with(loose, context(client=Authority("somebody else").make("w")), "/readyz") is None
+
+
+def test_access_rules_by_subject(world, redis):
+    """The subject as openssl prints it is who the caller is; a certificate without a rule is nobody, and the rules may change on HUP."""
+    billing = authority().make("", subject="/O=Example, Inc./OU=Zürich/CN=billing")
+    shown = subprocess.run(["openssl", "x509", "-noout", "-subject", "-nameopt", "RFC2253,-esc_msb", "-in", billing.cert], capture_output=True, text=True, check=True)
+    subject = shown.stdout.strip().removeprefix("subject=")
+    path = os.path.join(world.folder(), "access.json")
+
+    def write(subject):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"rules": [{"name": "billing", "subject": subject, "prefixes": ["billing/"], "verbs": ["acquire"]}]}, f, ensure_ascii=False)
+        os.chmod(path, 0o600)
+
+    write(subject)
+    tls = tls_pawld(world, redis, "--tls-client-ca", authority().path, "--tls-client-auth", "optional", "--auth-file", path)
+
+    def ask(ctx, name):
+        with Conn(tls.address, sock=open_tls(tls.address, ctx=ctx)) as conn:
+            reply = conn.request("POST", lock_path(name, "acquire"), {"ttl_ms": 1})
+            return reply.status, reply.json().get("owner")
+
+    mine, other = context(client=billing), context(client=authority().make("billing"))
+    assert ask(mine, "billing/a") == (200, "billing")
+    assert ask(mine, "ledger/a")[0] == 403
+    assert ask(other, "billing/a")[0] == 401 and ask(context(), "billing/a")[0] == 401
+    with Conn(tls.address, sock=open_tls(tls.address, ctx=mine)) as kept:
+        assert kept.request("POST", lock_path("billing/b", "acquire"), {"ttl_ms": 1}).status == 200
+        write("CN=somebody else")
+        tls.child.send_signal(1)
+        until(lambda: ask(mine, "billing/a")[0] == 401, what="the new rules")
+        assert kept.request("POST", lock_path("billing/b", "acquire"), {"ttl_ms": 1}).status == 401
+
+
+def test_required_client_certificates_may_face_a_network_and_optional_ones_may_not(world):
+    own = authority().make("pawld")
+    args = ["--listen", "tls:0.0.0.0:0", "--tls-cert", own.cert, "--tls-key", own.key]
+    ca = ["--tls-client-ca", authority().path]
+    assert run(*args, *ca, "--check-config")[0] == 0
+    assert run(*args, "--insecure-listen", "--check-config")[0] == 0
+    for extra in ([], [*ca, "--tls-client-auth", "optional"]):
+        code, _, err = run(*args, *extra, "--check-config")
+        assert code == 2 and "--auth-file" in err
 
 
 # ---- leaving
