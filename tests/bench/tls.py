@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What TLS costs pawld: its memory for connections that are idle or wait, its processor time for a cycle and for a handshake, beside the same over plain TCP.
 
-    PAWLD=build/pawld /usr/bin/python3 tests/bench/tls.py [--connections 2000] [--cycles 3000]
+    PAWLD=build/pawld /usr/bin/python3 tests/bench/tls.py [--connections 2000] [--cycles 10000]
 
 The client is slow, so nothing here is a throughput: the numbers are what pawld's own process used.
 """
@@ -108,7 +108,7 @@ class Kind:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=2000)
-    parser.add_argument("--cycles", type=int, default=3000)
+    parser.add_argument("--cycles", type=int, default=10000)
     options = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, options.connections + 500)), hard))
@@ -125,7 +125,7 @@ def main():
                 lambda: kind.per_connection(options.connections, False),
                 lambda: kind.per_connection(options.connections, True),
                 lambda: kind.per_cycle(options.cycles) * 1e6,
-                lambda: kind.per_connect(options.cycles // 3) * 1e6,
+                lambda: kind.per_connect(options.cycles // 10) * 1e6,
             ]
             results = [kind.with_a_fresh_pawld(redis, one) for one in measure]
             print("{:26}{:14.0f}{:16.0f}{:12.0f}{:13.0f}".format(kind.name, *results), flush=True)

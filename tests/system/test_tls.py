@@ -3,6 +3,7 @@
 tests/http runs its leaving, limits, deadlines and pipelining over TLS too, against the front alone; here it is the whole daemon.
 """
 
+import itertools
 import json
 import os
 import random
@@ -161,9 +162,11 @@ def test_access_rules_by_subject(world, redis):
     write(subject)
     tls = tls_pawld(world, redis, "--tls-client-ca", authority().path, "--tls-client-auth", "optional", "--auth-file", path)
 
+    numbers = itertools.count()
+
     def ask(ctx, name):
         with Conn(tls.address, sock=open_tls(tls.address, ctx=ctx)) as conn:
-            reply = conn.request("POST", lock_path(name, "acquire"), {"ttl_ms": 1})
+            reply = conn.request("POST", lock_path(f"{name}-{next(numbers)}", "acquire"), {"ttl_ms": 5000})
             return reply.status, reply.json().get("owner")
 
     mine, other = context(client=billing), context(client=authority().make("billing"))
@@ -171,11 +174,11 @@ def test_access_rules_by_subject(world, redis):
     assert ask(mine, "ledger/a")[0] == 403
     assert ask(other, "billing/a")[0] == 401 and ask(context(), "billing/a")[0] == 401
     with Conn(tls.address, sock=open_tls(tls.address, ctx=mine)) as kept:
-        assert kept.request("POST", lock_path("billing/b", "acquire"), {"ttl_ms": 1}).status == 200
+        assert kept.request("POST", lock_path("billing/b", "acquire"), {"ttl_ms": 5000}).status == 200
         write("CN=somebody else")
         tls.child.send_signal(1)
         until(lambda: ask(mine, "billing/a")[0] == 401, what="the new rules")
-        assert kept.request("POST", lock_path("billing/b", "acquire"), {"ttl_ms": 1}).status == 401
+        assert kept.request("POST", lock_path("billing/b", "acquire"), {"ttl_ms": 5000}).status == 401
 
 
 def test_required_client_certificates_may_face_a_network_and_optional_ones_may_not(world):
