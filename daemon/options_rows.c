@@ -160,8 +160,8 @@ const struct option_row option_rows[] = {
      .secret = true,
      .fallback = "redis://127.0.0.1:6379/0",
      .what = "URL",
-     .help = "the store: redis://[user:password@]host:port[/db], unix:///path[?db=N] or "
-             "sentinel://[user:password@]host:port,host:port/MASTER[/db]; rediss:// and rediss+sentinel:// with TLS"},
+     .help = "the store: redis[s]://[user:password@]host:port[/db], unix:///path[?db=N] or "
+             "[rediss+]sentinel://[...@]host:port,.../MASTER"},
     {.key = "redis-ca",
      .kind = OPTION_STRING,
      .at = AT(redis_ca),

@@ -226,7 +226,7 @@ def test_a_reply_is_delivered_when_its_client_is_heard_of_again(probe_by_kind):
 
 def test_a_reply_that_nobody_reads_is_pending_then_lost(start_net_probe):
     """Bounded: its output stands still, so it is closed at the stuck deadline."""
-    probe = start_net_probe(stuck_timeout=300)
+    probe = start_net_probe(stuck_timeout=2000)
     with probe.connect() as conn:
         conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         conn.send(request_bytes("GET", "/big?16000000"))
