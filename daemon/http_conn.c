@@ -1088,9 +1088,8 @@ void http_conns_drain(struct http_conns *set)
 
     set->draining = true;
     while ((c = TAILQ_FIRST(&set->lists[GREETING])) != NULL) {
-        enter(c);
         conn_close(c, false);
-        leave(c);
+        defer(c);
     }
     while ((c = TAILQ_FIRST(&set->lists[IDLE])) != NULL) {
         enter(c);
