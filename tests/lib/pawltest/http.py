@@ -161,6 +161,10 @@ class Conn:
         finally:
             self.sock.settimeout(30.0)
 
+    def holds(self):
+        """Have bytes been taken off the socket that nobody has read?"""
+        return bool(self.buffer) or (isinstance(self.sock, TlsSocket) and self.sock.holds())
+
     def half_close(self):
         self.sock.shutdown(socket.SHUT_WR)
 

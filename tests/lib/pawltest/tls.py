@@ -172,6 +172,9 @@ class TlsSocket:
             self._plain = self._plain[count:]
         return data
 
+    def holds(self):
+        return bool(self._plain or self._in.pending or self.tls.pending())
+
     def close_notify(self):
         """Ends our sending as TLS does; the socket stays as it is, and reading goes on."""
         try:
