@@ -45,7 +45,7 @@ static const char *read_port(const char *text, unsigned *ret_port)
 }
 
 /* "[fe80::1%eth0]:7295"; in a URL the zone's percent sign is spelled %25. */
-static const char *read_bracketed(const char *text, struct address *ret)
+static const char *read_bracketed(const char *scheme, const char *text, struct address *ret)
 {
     const char *end = strchr(text, ']');
     const char *zone = strchr(text, '%');
@@ -68,19 +68,19 @@ static const char *read_bracketed(const char *text, struct address *ret)
         return "what stands in brackets is no IPv6 address";
     problem = read_port(end + 1, &port);
     if (!problem)
-        snprintf(ret->base, sizeof(ret->base), "http://[%.*s%s%.*s]:%u", (int)len, text + 1, zone ? "%25" : "", (int)zone_len,
+        snprintf(ret->base, sizeof(ret->base), "%s[%.*s%s%.*s]:%u", scheme, (int)len, text + 1, zone ? "%25" : "", (int)zone_len,
                  zone ? zone : "", port);
     return problem;
 }
 
-static const char *read_host(const char *text, struct address *ret)
+static const char *read_host(const char *scheme, const char *text, struct address *ret)
 {
     size_t len = strcspn(text, ":/?#@");
     const char *problem;
     unsigned port;
 
     if (text[0] == '[')
-        return read_bracketed(text, ret);
+        return read_bracketed(scheme, text, ret);
     if (len == 0)
         return "there is no host in it";
     if (strcspn(text + len, "@") < strlen(text + len))
@@ -91,7 +91,7 @@ static const char *read_host(const char *text, struct address *ret)
         return "an IPv6 address needs brackets";
     problem = read_port(text + len, &port);
     if (!problem)
-        snprintf(ret->base, sizeof(ret->base), "http://%.*s:%u", (int)len, text, port);
+        snprintf(ret->base, sizeof(ret->base), "%s%.*s:%u", scheme, (int)len, text, port);
     return problem;
 }
 
@@ -108,16 +108,20 @@ static const char *read_socket(const char *path, struct address *ret)
 
 const char *address_parse(const char *text, struct address *ret)
 {
-    static const char http[] = "http://", unix_[] = "unix:";
+    static const char http[] = "http://", https[] = "https://", unix_[] = "unix:";
+    const char *scheme = http;
     char host[300];
     size_t len;
 
     memset(ret, 0, sizeof(*ret));
     if (strncmp(text, unix_, sizeof(unix_) - 1) == 0)
         return read_socket(text + sizeof(unix_) - 1, ret);
-    if (strncmp(text, http, sizeof(http) - 1) != 0)
-        return "it must begin with http:// or unix:/";
-    text += sizeof(http) - 1;
+    if (strncmp(text, https, sizeof(https) - 1) == 0)
+        scheme = https;
+    else if (strncmp(text, http, sizeof(http) - 1) != 0)
+        return "it must begin with http://, https:// or unix:/";
+    ret->tls = scheme == https;
+    text += strlen(scheme);
     len = strlen(text);
     if (len > 0 && text[len - 1] == '/')
         len--; /* http://host:7295/ is what people paste */
@@ -125,5 +129,5 @@ const char *address_parse(const char *text, struct address *ret)
         return "it is too long";
     memcpy(host, text, len);
     host[len] = '\0';
-    return read_host(host, ret);
+    return read_host(scheme, host, ret);
 }

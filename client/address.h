@@ -1,13 +1,15 @@
-/* Where a pawld is: "http://HOST[:PORT]" or "unix:/PATH". Pure. */
+/* Where a pawld is: "http://HOST[:PORT]", the same with "https://", or "unix:/PATH". Pure. */
 #ifndef PAWL_ADDRESS_H
 #define PAWL_ADDRESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define ADDRESS_PORT_DEFAULT 7295
 
 struct address {
     char base[320];   /* what URLs begin with: "http://HOST:PORT" */
+    bool tls;         /* it begins with https:// */
     char socket[108]; /* path of the unix socket; "" for TCP */
 };
 

@@ -17,6 +17,7 @@ struct pawl {
     struct wire *wire;
     int64_t timeout_ms, budget_ms;
     int cancel_fd;
+    bool is_tls;
 };
 
 struct call {

@@ -34,9 +34,13 @@ struct option_row {
 #define AT(member) offsetof(struct cli, member)
 
 static const struct option_row options[] = {
-    {'s', true, "server", "ADDRESS", "http://HOST:PORT or unix:/PATH (PAWL_SERVER; " PAWL_DEFAULT_ADDRESS ")", TEXT, AT(server)},
+    {'s', true, "server", "ADDRESS", "http://HOST:PORT, https://HOST:PORT or unix:/PATH (PAWL_SERVER; " PAWL_DEFAULT_ADDRESS ")", TEXT,
+     AT(server)},
     {'A', false, "token-file", "FILE", "the access token is in FILE (PAWL_TOKEN_FILE, or the token in PAWL_ACCESS_TOKEN)", TEXT,
      AT(token_file)},
+    {'V', false, "cacert", "FILE", "https: whom to trust (PAWL_CACERT; the system's authorities)", TEXT, AT(cacert)},
+    {'C', false, "cert", "FILE", "https: the certificate to show (PAWL_CERT)", TEXT, AT(cert)},
+    {'K', false, "key", "FILE", "https: its private key (PAWL_KEY; in the certificate's file)", TEXT, AT(key)},
     {'R', false, "retry", "DURATION", "go on for so long when pawld gives no answer (10s)", DURATION, AT(retry_ms)},
     {'j', true, "json", NULL, "one line of JSON", FLAG, AT(json)},
     {'t', true, "ttl", "DURATION", "time to live of the lease (30s)", DURATION, AT(ttl_ms)},
@@ -63,15 +67,15 @@ struct command_row {
 };
 
 static const struct command_row commands[] = {
-    {"run", "NAME -- CMD [ARG...]", "sARtwogkENq", "hold the lock while CMD runs", 1, 1, cli_run},
-    {"acquire", "NAME", "sARjtwol", "take the lock, and print the lease", 1, 1, cli_acquire},
-    {"renew", "NAME", "sARjtl", "give a lease a new time to live", 1, 1, cli_renew},
-    {"release", "NAME", "sARjl", "end a lease", 1, 1, cli_release},
-    {"check", "NAME", "sARjT", "is the token that of the holder?", 1, 1, cli_check},
-    {"status", "NAME", "sARj", "who holds the lock?", 1, 1, cli_status},
-    {"ls", "[PREFIX]", "sARj", "list the locks that are held", 0, 1, cli_ls},
-    {"break", "NAME", "sARjr", "end somebody else's lease", 1, 1, cli_break},
-    {"top", "[PREFIX]", "sARi", "watch the locks in a terminal", 0, 1, cli_top},
+    {"run", "NAME -- CMD [ARG...]", "sAVCKRtwogkENq", "hold the lock while CMD runs", 1, 1, cli_run},
+    {"acquire", "NAME", "sAVCKRjtwol", "take the lock, and print the lease", 1, 1, cli_acquire},
+    {"renew", "NAME", "sAVCKRjtl", "give a lease a new time to live", 1, 1, cli_renew},
+    {"release", "NAME", "sAVCKRjl", "end a lease", 1, 1, cli_release},
+    {"check", "NAME", "sAVCKRjT", "is the token that of the holder?", 1, 1, cli_check},
+    {"status", "NAME", "sAVCKRj", "who holds the lock?", 1, 1, cli_status},
+    {"ls", "[PREFIX]", "sAVCKRj", "list the locks that are held", 0, 1, cli_ls},
+    {"break", "NAME", "sAVCKRjr", "end somebody else's lease", 1, 1, cli_break},
+    {"top", "[PREFIX]", "sAVCKRi", "watch the locks in a terminal", 0, 1, cli_top},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
@@ -242,12 +246,23 @@ static bool wants_help(int argc, char **argv)
     return argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
 }
 
+/* NULL when it is not set, or empty. */
+static const char *from_environment(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && value[0] ? value : NULL;
+}
+
 static int run_command(const struct command_row *command, int argc, char **argv)
 {
-    const char *server = getenv("PAWL_SERVER"), *token_file = getenv("PAWL_TOKEN_FILE");
+    const char *server = from_environment("PAWL_SERVER");
     struct cli cli = {.program = command->name,
-                      .server = server && server[0] ? server : PAWL_DEFAULT_ADDRESS,
-                      .token_file = token_file && token_file[0] ? token_file : NULL,
+                      .server = server ? server : PAWL_DEFAULT_ADDRESS,
+                      .token_file = from_environment("PAWL_TOKEN_FILE"),
+                      .cacert = from_environment("PAWL_CACERT"),
+                      .cert = from_environment("PAWL_CERT"),
+                      .key = from_environment("PAWL_KEY"),
                       .ttl_ms = -1,
                       .wait_ms = -1,
                       .retry_ms = -1,
@@ -277,12 +292,30 @@ static int run_command(const struct command_row *command, int argc, char **argv)
     return code;
 }
 
+/* Files named in the environment are for whatever address is given: one without TLS needs none. */
+static bool wants_tls_files(const struct cli *cli)
+{
+    bool tls = strncmp(cli->server, "https://", strlen("https://")) == 0;
+    const char *const given[][2] = {{cli->cacert, "PAWL_CACERT"}, {cli->cert, "PAWL_CERT"}, {cli->key, "PAWL_KEY"}};
+
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
+        if (given[i][0] && (tls || given[i][0] != from_environment(given[i][1])))
+            return true; /* an option without https:// is a mistake, which pawl_set_tls names */
+    return false;
+}
+
 int cli_open(const struct cli *cli, struct pawl **ret_client)
 {
     struct pawl_problem problem;
 
     if (pawl_open(cli->server, ret_client, &problem) != 0) {
         cli_say("--server %s: %s", cli->server, problem.message);
+        return CLI_FAILED;
+    }
+    if (wants_tls_files(cli) && pawl_set_tls(*ret_client, cli->cacert, cli->cert, cli->key, &problem) != 0) {
+        cli_say("%s", problem.message);
+        pawl_close(*ret_client);
+        *ret_client = NULL;
         return CLI_FAILED;
     }
     if (!cli_set_token(cli, *ret_client)) {

@@ -26,6 +26,7 @@ enum cli_exit {
 struct cli {
     const char *program; /* "pawl run", for messages */
     const char *server;
+    const char *cacert, *cert, *key; /* NULL: not given */
     bool json, quiet, export_lease_id, no_terminal;
     int64_t ttl_ms, wait_ms, retry_ms, grace_ms, kill_after_ms, interval_ms; /* -1: not given */
     int64_t token;                                                           /* 0: not given */

@@ -5,8 +5,10 @@
 
 #include "client/pawl.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/call.h"
 #include "client/moment.h"
@@ -70,6 +72,7 @@ int pawl_open(const char *address, struct pawl **ret_client, struct pawl_problem
     client->timeout_ms = TIMEOUT_DEFAULT_MS;
     client->budget_ms = BUDGET_DEFAULT_MS;
     client->cancel_fd = -1;
+    client->is_tls = at.tls;
     *ret_client = client;
     return 0;
 }
@@ -95,6 +98,32 @@ int pawl_set_access_token(struct pawl *client, const char *token, struct pawl_pr
     if (!wire_set_token(client->wire, token))
         return call_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
     return 0;
+}
+
+/* Now, rather than as a connection that fails for reasons of its own. */
+static int check_file(const char *what, const char *path, struct pawl_problem *ret_problem)
+{
+    if (!path || access(path, R_OK) == 0)
+        return 0;
+    return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "%s %s: %s", what, path, strerror(errno));
+}
+
+int pawl_set_tls(struct pawl *client, const char *ca_file, const char *cert_file, const char *key_file, struct pawl_problem *ret_problem)
+{
+    int code;
+
+    if (!client->is_tls)
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "certificates are for an address that begins with https://");
+    if (key_file && !cert_file)
+        return call_problem(ret_problem, PAWL_ERR_ARGUMENT, "a key is of no use without its certificate");
+    code = check_file("authorities", ca_file, ret_problem);
+    if (code == 0)
+        code = check_file("certificate", cert_file, ret_problem);
+    if (code == 0)
+        code = check_file("key", key_file, ret_problem);
+    if (code != 0)
+        return code;
+    return wire_set_tls(client->wire, ca_file, cert_file, key_file) ? 0 : call_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
 }
 
 static int64_t within(int64_t value, int64_t least)

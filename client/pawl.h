@@ -86,12 +86,18 @@ struct pawl_problem {
 
 struct pawl;
 
-/* `address` is "http://HOST[:PORT]" (port 7295 without one; IPv6 in brackets) or "unix:/PATH"; NULL: PAWL_DEFAULT_ADDRESS. Connects to
+/* `address` is "http://HOST[:PORT]" or "https://HOST[:PORT]" (port 7295 without one; IPv6 in brackets), or "unix:/PATH"; NULL: PAWL_DEFAULT_ADDRESS. Connects to
  * nothing yet. Proxies named in the environment are not used. End it with pawl_close(). ARGUMENT, MEMORY. */
 int pawl_open(const char *address, struct pawl **ret_client, struct pawl_problem *ret_problem);
 
 /* Closes the connections. All leases have to be freed first. NULL is fine. */
 void pawl_close(struct pawl *client);
+
+/* For "https://": names of PEM files. `ca_file` holds the authorities that pawld's certificate must come from (NULL: those that the system trusts); its name is
+ * always checked. `cert_file` is what this client shows to a pawld that asks for a certificate (NULL: none), `key_file` its private key without a passphrase
+ * (NULL: in the same file). They are read at each new connection, so that renewed ones are taken up. Before other threads use the client. ARGUMENT (no https
+ * address, a file that can't be read, a key without a certificate), MEMORY. */
+int pawl_set_tls(struct pawl *client, const char *ca_file, const char *cert_file, const char *key_file, struct pawl_problem *ret_problem);
 
 /* What pawld, if it has access rules, is shown with every call: 1 to 4096 bytes of printable ASCII without blanks, such as base64 or hex. NULL: nothing, as
  * after pawl_open(). It is copied, and overwritten when it is replaced or the client closed; no problem and no address has it. Over http://

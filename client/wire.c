@@ -41,6 +41,7 @@ struct line {
 
 struct wire {
     struct address address;
+    char *ca, *cert, *key; /* NULL: none */
     struct curl_slist *fields;
     pthread_mutex_t lock; /* of the two below */
     struct line *idle;
@@ -238,6 +239,13 @@ struct wire *wire_open(const struct address *address)
     return wire;
 }
 
+static void forget_tls(char *ca, char *cert, char *key)
+{
+    free(ca);
+    free(cert);
+    free(key);
+}
+
 void wire_close(struct wire *wire)
 {
     if (!wire)
@@ -250,7 +258,23 @@ void wire_close(struct wire *wire)
     }
     pthread_mutex_destroy(&wire->lock);
     free_fields(wire->fields);
+    forget_tls(wire->ca, wire->cert, wire->key);
     free(wire);
+}
+
+bool wire_set_tls(struct wire *wire, const char *ca, const char *cert, const char *key)
+{
+    char *new_ca = ca ? strdup(ca) : NULL, *new_cert = cert ? strdup(cert) : NULL, *new_key = key ? strdup(key) : NULL;
+
+    if ((ca && !new_ca) || (cert && !new_cert) || (key && !new_key)) {
+        forget_tls(new_ca, new_cert, new_key);
+        return false;
+    }
+    forget_tls(wire->ca, wire->cert, wire->key);
+    wire->ca = new_ca;
+    wire->cert = new_cert;
+    wire->key = new_key;
+    return true;
 }
 
 /* ---- a call ---- */
@@ -295,6 +319,19 @@ static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_so
             return false;                                                                                                                  \
     } while (0)
 
+/* The server's name and its certificate are checked: that is libcurl's default. */
+static bool set_tls(CURL *easy, const struct wire *wire)
+{
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (wire->ca)
+        SET(CURLOPT_CAINFO, wire->ca);
+    if (wire->cert)
+        SET(CURLOPT_SSLCERT, wire->cert);
+    if (wire->cert)
+        SET(CURLOPT_SSLKEY, wire->key ? wire->key : wire->cert);
+    return true;
+}
+
 /* How every call travels. False: no memory. */
 static bool set_manners(CURL *easy, const struct wire *wire)
 {
@@ -314,10 +351,12 @@ static bool set_manners(CURL *easy, const struct wire *wire)
     SET(CURLOPT_QUICK_EXIT, 1L); /* a name server that hangs must not hold up the end of a call */
 #endif
 #if LIBCURL_VERSION_NUM >= 0x075500
-    SET(CURLOPT_PROTOCOLS_STR, "http");
+    SET(CURLOPT_PROTOCOLS_STR, wire->address.tls ? "https" : "http");
 #else
-    SET(CURLOPT_PROTOCOLS, (long)CURLPROTO_HTTP);
+    SET(CURLOPT_PROTOCOLS, (long)(wire->address.tls ? CURLPROTO_HTTPS : CURLPROTO_HTTP));
 #endif
+    if (wire->address.tls && !set_tls(easy, wire))
+        return false;
     if (wire->address.socket[0])
         SET(CURLOPT_UNIX_SOCKET_PATH, wire->address.socket);
     return true;

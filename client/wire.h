@@ -49,6 +49,10 @@ void wire_close(struct wire *wire);
 /* The bearer token of all later calls, copied; NULL: none. False: no memory, and it is what it was. No call may be under way. */
 bool wire_set_token(struct wire *wire, const char *token);
 
+/* PEM files for https: whom to trust (NULL: what the system trusts), the certificate to show (NULL: none) and its key (NULL: in the certificate's file). Read at
+ * each connection. False: no memory, and what was set before stays. Before the first call. */
+bool wire_set_tls(struct wire *wire, const char *ca, const char *cert, const char *key);
+
 /* Sets *ret_answer in every case; close it. */
 enum wire_outcome wire_call(struct wire *wire, const struct wire_call *call, struct wire_answer *ret_answer);
 void wire_answer_close(struct wire_answer *answer);

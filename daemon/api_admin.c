@@ -109,6 +109,8 @@ static void gather(struct api *api)
     metrics_set(m, METRIC_HTTP_BAD, counts.bad_requests);
     metrics_set(m, METRIC_HTTP_UNPROVEN, counts.unproven);
     metrics_set(m, METRIC_HTTP_TIMEOUTS, counts.timeouts);
+    metrics_set(m, METRIC_TLS_HANDSHAKES, counts.tls_greeted);
+    metrics_set(m, METRIC_TLS_FAILED, counts.tls_failed);
 }
 
 void api_metrics(struct api_call *call)

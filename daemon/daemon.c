@@ -25,6 +25,7 @@
 #include "daemon/redis_store.h"
 #include "daemon/redis_url.h"
 #include "daemon/router.h"
+#include "daemon/tls_setup.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "unknown"
@@ -35,6 +36,7 @@
 #define SPARE_FDS          64      /* beside client connections */
 #define LAST_REPLIES_US    2000000 /* at the end of a drain, for what is in progress */
 #define DRAIN_LOOK_US      20000
+#define DAY_US             INT64_C(86400000000)
 #define SENTINEL_WINDOW_MS 4000 /* --recovery-window that nobody asked for, with sentinels */
 
 enum phase { RUNNING, DRAINING, CLOSING, OVER };
@@ -42,7 +44,7 @@ enum phase { RUNNING, DRAINING, CLOSING, OVER };
 struct daemon {
     const struct options *options;
     struct event_base *base;
-    struct event *term, *interrupt, *hangup, *child, *alarm, *drain_tick;
+    struct event *term, *interrupt, *hangup, *child, *alarm, *drain_tick, *expiry_look;
     int64_t alarm_us;
     struct dev_redis dev_redis;
     struct metrics metrics;
@@ -50,6 +52,7 @@ struct daemon {
     struct redis_store *store;
     struct auth *auth;
     struct http_front *front;
+    struct tls_setup tls;
     struct http_service service;
     struct api api;
     enum phase phase;
@@ -159,12 +162,39 @@ static void on_stop_signal(evutil_socket_t number, short events, void *arg)
     add_timer(d->drain_tick, 0);
 }
 
+/* ---- TLS ---- */
+
+static bool redis_is_tls(const struct options *o)
+{
+    return o->redis && redis_url_asks_for_tls(o->redis);
+}
+
+static void on_expiry_look(evutil_socket_t fd, short events, void *arg)
+{
+    struct daemon *d = arg;
+
+    (void)fd;
+    (void)events;
+    tls_setup_look(&d->tls);
+    add_timer(d->expiry_look, DAY_US);
+}
+
+static int start_tls(struct daemon *d)
+{
+    if (tls_setup_load(&d->tls, d->options, redis_is_tls(d->options), d->problem, d->problem_cap) != 0)
+        return -1;
+    on_expiry_look(-1, 0, d);
+    return 0;
+}
+
 /* ---- reload ---- */
 
 /* Each part reads again what it keeps outside of the process, one line for each. A part that can't keeps what it has and says so itself; connections,
  * waiters and leases are not touched by any. */
 static void reload(struct daemon *d)
 {
+    tls_setup_reload(&d->tls);
+    metrics_set(&d->metrics, METRIC_TLS_EXPIRY, tls_setup_expiry(&d->tls));
     log_info("reloading", LOG_STR("node", d->api.node));
     auth_reload(d->auth);
 }
@@ -218,7 +248,8 @@ static int start_events(struct daemon *d)
     d->child = evsignal_new(d->base, SIGCHLD, on_child, d);
     d->alarm = evtimer_new(d->base, on_alarm, d);
     d->drain_tick = evtimer_new(d->base, on_drain_tick, d);
-    if (!d->term || !d->interrupt || !d->hangup || !d->child || !d->alarm || !d->drain_tick)
+    d->expiry_look = evtimer_new(d->base, on_expiry_look, d);
+    if (!d->term || !d->interrupt || !d->hangup || !d->child || !d->alarm || !d->drain_tick || !d->expiry_look)
         return fail(d, "out of memory");
     if (evsignal_add(d->term, NULL) != 0 || evsignal_add(d->interrupt, NULL) != 0 || evsignal_add(d->hangup, NULL) != 0 ||
         evsignal_add(d->child, NULL) != 0)
@@ -276,7 +307,14 @@ static int check_listen(const struct options *o, char *problem, size_t cap)
     if (o->auth_file || o->insecure_listen)
         return 0;
     for (size_t i = 0; i < o->listen_count; i++) {
-        if (strncmp(o->listen[i], "unix:", strlen("unix:")) == 0 || host_port_is_loopback(o->listen[i]))
+        const char *where = o->listen[i];
+
+        if (strncmp(where, "tls:", strlen("tls:")) == 0) {
+            if (tls_setup_knows_clients(o))
+                continue;
+            where += strlen("tls:");
+        }
+        if (strncmp(where, "unix:", strlen("unix:")) == 0 || host_port_is_loopback(where))
             continue;
         snprintf(problem, cap,
                  "--listen %s: others could reach it, and nobody is asked who they are: give --auth-file FILE, or listen on 127.0.0.1 or "
@@ -289,7 +327,10 @@ static int check_listen(const struct options *o, char *problem, size_t cap)
 
 static int check_options(const struct options *o, char *problem, size_t cap)
 {
-    return check_window(o, problem, cap) != 0 || check_listen(o, problem, cap) != 0 ? -1 : 0;
+    return check_window(o, problem, cap) != 0 || check_listen(o, problem, cap) != 0 ||
+                   tls_setup_check(o, redis_is_tls(o), problem, cap) != 0
+               ? -1
+               : 0;
 }
 
 int daemon_check(const struct options *o, char *problem, size_t cap)
@@ -318,7 +359,8 @@ static int start_store(struct daemon *d)
                                               .sentinel_user = o->sentinel_user,
                                               .sentinel_password = o->sentinel_password,
                                               .min_replicas = o->min_replicas,
-                                              .replica_timeout_ms = o->replica_timeout_ms};
+                                              .replica_timeout_ms = o->replica_timeout_ms,
+                                              .tls = d->tls.redis};
     struct store_events events;
 
     store_config.window_ms = window_ms(o);
@@ -326,6 +368,7 @@ static int start_store(struct daemon *d)
         return -1;
     if (metrics_init(&d->metrics, route_names(), route_count + 1) != 0)
         return fail(d, "out of memory");
+    metrics_set(&d->metrics, METRIC_TLS_EXPIRY, tls_setup_expiry(&d->tls));
     d->broker = broker_new(&clock_boottime, &broker_config, &host, &d->metrics);
     if (!d->broker)
         return fail(d, "out of memory");
@@ -344,7 +387,8 @@ static int start_front(struct daemon *d)
                                        .head_timeout_ms = o->request_timeout_ms,
                                        .body_timeout_ms = o->body_timeout_ms,
                                        .idle_timeout_ms = o->idle_timeout_ms,
-                                       .stuck_timeout_ms = STUCK_MS};
+                                       .stuck_timeout_ms = STUCK_MS,
+                                       .tls = d->tls.front};
 
     d->service = (struct http_service){.ctx = &d->api, .handle = router_handle, .gone = router_gone};
     d->front = http_front_new(d->base, &config, &d->service);
@@ -391,6 +435,7 @@ static void stop(struct daemon *d)
         redis_store_free(d->store);
     }
     broker_free(d->broker);
+    tls_setup_free(&d->tls);
     auth_close(d->auth);
     metrics_close(&d->metrics);
     free_event(d->term);
@@ -399,6 +444,7 @@ static void stop(struct daemon *d)
     free_event(d->child);
     free_event(d->alarm);
     free_event(d->drain_tick);
+    free_event(d->expiry_look);
     if (d->base)
         event_base_free(d->base);
     dev_redis_stop(&d->dev_redis);
@@ -411,8 +457,8 @@ int daemon_run(const struct options *options, char *problem, size_t cap)
 
     (void)signal(SIGPIPE, SIG_IGN);
     raise_fd_limit(options);
-    if (check_options(options, problem, cap) != 0 || start_events(&d) != 0 || start_auth(&d) != 0 || start_store(&d) != 0 ||
-        start_front(&d) != 0) {
+    if (check_options(options, problem, cap) != 0 || start_events(&d) != 0 || start_auth(&d) != 0 || start_tls(&d) != 0 ||
+        start_store(&d) != 0 || start_front(&d) != 0) {
         log_error("not_started", LOG_STR("problem", problem));
         stop(&d);
         return 1;

@@ -1,5 +1,7 @@
 /* One connection, one request at a time. A state is membership of a list, and move() alone changes it:
  *
+ *    GREETING (TLS alone: the handshake) ── done ──► IDLE
+ *
  *             first byte        head complete
  *      IDLE ─────────────► HEAD ─────────────► BODY          too slow, or refused by the reader ─► refuse()
  *       ▲ │                 │                   │
@@ -33,6 +35,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <event2/event.h>
 
@@ -45,6 +48,7 @@
 #include "daemon/log.h"
 #include "daemon/peer.h"
 #include "daemon/stream.h"
+#include "daemon/tls_stream.h"
 #include "proto/errors.h"
 
 #define TICK_MS   100
@@ -52,14 +56,15 @@
 #define AHEAD_MAX ((size_t)64 * 1024) /* bytes behind a busy request; beyond, reading stops */
 #define PARKED_AHEAD_MAX                                                                                                                   \
     ((size_t)16 * 1024) /* bytes behind a parked one; beyond, the client is cut off, since unread bytes would hide its leaving */
-#define OUTPUT_HIGH       ((size_t)256 * 1024) /* output beyond which no further request is taken */
-#define STEPS_PER_RUN     64                   /* requests and reads, before the others have their turn */
-#define TURNED_AWAY_MAX   64                   /* clients over the limit whose 429 is seen off properly at one time */
-#define SPARE_DESCRIPTORS 16                   /* the last ones are for the store and the log, not for clients */
+#define OUTPUT_HIGH        ((size_t)256 * 1024) /* output beyond which no further request is taken */
+#define STEPS_PER_RUN      64                   /* requests and reads, before the others have their turn */
+#define TURNED_AWAY_MAX    64                   /* clients over the limit whose 429 is seen off properly at one time */
+#define SPARE_DESCRIPTORS  16                   /* the last ones are for the store and the log, not for clients */
+#define TLS_HANDSHAKE_BYTE 0x16                 /* what a TLS client says first; in no HTTP request */
 
 _Static_assert(HTTP_INPUT_MAX > HTTP_READER_RETAINS, "an unfinished request must leave room to read on");
 
-enum conn_state { IDLE, HEAD, BODY, BUSY, PARKED, FLUSH, LINGER, DEAD, STATE_COUNT };
+enum conn_state { GREETING, IDLE, HEAD, BODY, BUSY, PARKED, FLUSH, LINGER, DEAD, STATE_COUNT };
 
 struct http_exchange { /* lives in its connection, which has one at a time */
     void *data;
@@ -87,9 +92,11 @@ struct http_conn {
     bool keep_alive, is_1_0, head_only; /* of the request that is open */
     bool unread;                        /* closing with input that nobody has read */
     bool turned_away;                   /* over the limit, not counted as a connection */
+    bool owes_end;                      /* lingers, and our side is to be shut when no receipt waits */
     bool owes_gone;                     /* died with its exchange open, and the service has not been told */
     bool in_turn, is_stuck;
     struct peer peer;
+    char *subject; /* what peer points to */
 };
 
 TAILQ_HEAD(conn_list, http_conn);
@@ -110,6 +117,7 @@ struct http_conns {
     struct http_date date;
     struct http_front_counts counts;
     bool draining, turn_armed, told_empty;
+    struct log_gate greeting_gate, plain_gate;
     char shared[HTTP_INPUT_SHARED];
 };
 
@@ -184,13 +192,18 @@ static void read_time(struct http_conns *set)
 
 /* ---- birth and death ---- */
 
-static void init_stream(struct stream *s, int fd, const struct sockaddr *peer)
+/* Returns 0, or -1 without memory. */
+static int init_stream(struct http_conns *set, struct stream *s, int fd, const struct sockaddr *peer, bool tls)
 {
+    if (tls) {
+        return tls_stream_init_server(s, fd, set->config.tls);
+    }
     if (peer->sa_family == AF_INET || peer->sa_family == AF_INET6) {
         stream_init_tcp(s, fd);
     } else {
         stream_init_unix(s, fd);
     }
+    return 0;
 }
 
 static void begin_ticking(struct http_conns *set)
@@ -204,7 +217,7 @@ static void begin_ticking(struct http_conns *set)
 }
 
 /* Owns fd only when it succeeds. */
-static struct http_conn *conn_new(struct http_conns *set, int fd, const struct sockaddr *peer, bool turned_away)
+static struct http_conn *conn_new(struct http_conns *set, int fd, const struct sockaddr *peer, bool tls, bool turned_away)
 {
     struct http_conn *c = calloc(1, sizeof(*c));
 
@@ -212,7 +225,7 @@ static struct http_conn *conn_new(struct http_conns *set, int fd, const struct s
         return NULL;
     }
     c->read_event = event_new(set->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_readable, c);
-    if (c->read_event == NULL || event_add(c->read_event, NULL) != 0) {
+    if (c->read_event == NULL || event_add(c->read_event, NULL) != 0 || init_stream(set, &c->stream, fd, peer, tls) != 0) {
         if (c->read_event != NULL) {
             event_free(c->read_event);
         }
@@ -223,11 +236,11 @@ static struct http_conn *conn_new(struct http_conns *set, int fd, const struct s
     c->set = set;
     c->turned_away = turned_away;
     c->since_us = set->now_us;
-    init_stream(&c->stream, fd, peer);
     http_reader_init(&c->reader);
     http_output_init(&c->output);
     peer_init(&c->peer, peer);
-    TAILQ_INSERT_TAIL(&set->lists[IDLE], c, link);
+    c->state = tls ? GREETING : IDLE;
+    TAILQ_INSERT_TAIL(&set->lists[c->state], c, link);
     set->total++;
     set->turned_away += (size_t)turned_away;
     set->counts.connections += (size_t)!turned_away;
@@ -283,6 +296,7 @@ static void bury(struct http_conn *c)
     TAILQ_REMOVE(&set->lists[DEAD], c, link);
     http_output_close(&c->output);
     http_input_close(&c->in, set->shared);
+    free(c->subject);
     free(c);
     if (--set->total == 0) {
         event_del(set->tick);
@@ -364,9 +378,12 @@ static void finish_close(struct http_conn *c)
         conn_close(c, false);
         return;
     }
-    stream_end(&c->stream);
+    c->owes_end = c->stream.ops->end_sends && http_output_has_receipts(&c->output);
+    if (!c->owes_end) {
+        stream_end(&c->stream);
+    }
     move(c, LINGER);
-    if (!c->running) {
+    if (!c->running || c->owes_end) {
         defer(c);
     }
 }
@@ -405,6 +422,26 @@ static void refuse(struct http_conn *c, enum pawl_error error, const char *messa
     http_response_error_close(&bytes);
 }
 
+/* TLS where there should be none, or none where there should be. One line a second each, since a port scan must not fill the log. */
+static void tell_refused(struct http_conn *c, const char *problem)
+{
+    uint64_t suppressed = 0;
+
+    c->set->counts.tls_failed++;
+    if (log_gate_pass(&c->set->greeting_gate, clock_now_us(&clock_boottime), &suppressed)) {
+        log_warn("tls_refused", LOG_STR("peer", c->peer.text), LOG_STR("problem", problem), LOG_INT("suppressed", suppressed));
+    }
+}
+
+static void tell_unexpected(struct http_conn *c)
+{
+    uint64_t suppressed = 0;
+
+    if (log_gate_pass(&c->set->plain_gate, clock_now_us(&clock_boottime), &suppressed)) {
+        log_warn("tls_on_plain_port", LOG_STR("peer", c->peer.text), LOG_INT("suppressed", suppressed));
+    }
+}
+
 /* ---- input ---- */
 
 /* A read failed with `error`: what that says of the replies that were sent. A reset that proves no loss leaves open whether a reply was read that was on its
@@ -422,12 +459,15 @@ static void note_failure(struct http_conn *c, int error)
 static void note_read(struct http_conn *c, ssize_t n, size_t asked)
 {
     if (n > 0) {
-        c->readable = c->hung_up || (size_t)n == asked;
+        c->readable = c->hung_up || (size_t)n == asked || c->stream.more;
     } else if (n == 0) {
         c->eof = true;
         c->readable = c->hung_up = false;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         c->readable = c->hung_up = false;
+        if (c->stream.read_wants_room) {
+            watch_output(c);
+        }
     } else if (errno != EINTR) {
         note_failure(c, errno);
     }
@@ -504,6 +544,11 @@ static enum go feed(struct http_conn *c)
         break;
     case HTTP_READER_REFUSED:
         c->set->counts.bad_requests++;
+        if (c->in.at[c->in.start] == TLS_HANDSHAKE_BYTE) {
+            tell_unexpected(c);
+            refuse(c, c->reader.error, "this port speaks plain HTTP: use http://", false);
+            break;
+        }
         refuse(c, c->reader.error, c->reader.problem, c->reader.method == HTTP_HEAD);
         break;
     case HTTP_READER_MORE:
@@ -537,6 +582,58 @@ static enum go leave_parked(struct http_conn *c, const char *why)
     move(c, FLUSH);
     c->set->service.gone(c->set->service.ctx, &c->exchange);
     refuse(c, PAWL_E_BAD_REQUEST, why, c->head_only);
+    return c->state == DEAD ? WAIT : GO_ON;
+}
+
+/* ---- the handshake ---- */
+
+static void greeting_failed(struct http_conn *c, int error)
+{
+    if (error == TLS_STREAM_SPEAKS_PLAIN) {
+        c->set->counts.bad_requests++;
+        tell_refused(c, "a plain HTTP request came where TLS is spoken");
+        move(c, IDLE);
+        refuse(c, PAWL_E_BAD_REQUEST, "this port speaks TLS: use https://", false);
+        return;
+    }
+    if (error != TLS_STREAM_SAID_NOTHING) {
+        tell_refused(c, tls_stream_problem(&c->stream));
+    }
+    finish_close(c); /* with what is unread read, so that our alert arrives */
+}
+
+static void greeted(struct http_conn *c)
+{
+    c->set->counts.tls_greeted++;
+    if (tls_stream_subject(&c->stream, &c->subject) != 0) {
+        conn_close(c, true);
+        return;
+    }
+    c->peer.subject = c->subject;
+    c->readable = true; /* the first request may have come along */
+    move(c, IDLE);
+    if (c->turned_away) {
+        refuse(c, PAWL_E_TOO_MANY_CONNECTIONS, NULL, false);
+    } else if (c->set->draining) {
+        begin_close(c);
+    }
+}
+
+static enum go run_greeting(struct http_conn *c)
+{
+    if (!c->readable) {
+        return WAIT;
+    }
+    if (stream_greet(&c->stream) == 0) {
+        greeted(c);
+    } else if (errno == EAGAIN) {
+        c->readable = c->hung_up = false;
+        if (c->stream.read_wants_room) {
+            watch_output(c);
+        }
+    } else {
+        greeting_failed(c, errno);
+    }
     return c->state == DEAD ? WAIT : GO_ON;
 }
 
@@ -582,6 +679,8 @@ static enum go run_closing(struct http_conn *c)
 static enum go step(struct http_conn *c)
 {
     switch (c->state) {
+    case GREETING:
+        return run_greeting(c);
     case IDLE:
     case HEAD:
     case BODY:
@@ -606,6 +705,10 @@ static void run(struct http_conn *c)
     c->running = true;
     if (c->state != DEAD && (c->eof || c->state == LINGER) && http_output_settle(&c->output, &c->stream, true) != 0) {
         conn_fail(c);
+    }
+    if (c->state == LINGER && c->owes_end && !http_output_has_receipts(&c->output)) {
+        c->owes_end = false;
+        stream_end(&c->stream);
     }
     while (step(c) == GO_ON) {
         if (++steps == STEPS_PER_RUN) {
@@ -642,6 +745,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     enter(c);
+    c->readable |= c->stream.read_wants_room;
     moved = http_output_flush(&c->output, &c->stream);
     if (moved < 0) {
         conn_fail(c);
@@ -688,6 +792,14 @@ static void too_slow(struct http_conn *c)
            c->reader.method == HTTP_HEAD);
 }
 
+/* There is no way to tell it why. */
+static void greets_too_slowly(struct http_conn *c)
+{
+    c->set->counts.timeouts++;
+    tell_refused(c, "the handshake did not end in time");
+    conn_close(c, false);
+}
+
 static void idle_too_long(struct http_conn *c)
 {
     if (http_output_pending(&c->output) > 0) {
@@ -729,6 +841,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     read_time(set);
+    expire(set, &set->lists[GREETING], set->config.head_timeout_ms, greets_too_slowly);
     expire(set, &set->lists[IDLE], set->config.idle_timeout_ms, idle_too_long);
     expire(set, &set->lists[HEAD], set->config.head_timeout_ms, too_slow);
     expire(set, &set->lists[BODY], set->config.body_timeout_ms, too_slow);
@@ -819,6 +932,7 @@ enum http_delivery http_reply(struct http_exchange *x, const struct http_respons
     enter(c);
     if (receipt != NULL && !c->running) {
         c->eof |= stream_at_end(&c->stream); /* its leaving may wait behind what brought this reply in the same turn */
+        c->readable |= c->stream.more && !c->eof;
     }
     if (receipt != NULL) {
         place = http_output_reserve(&c->output);
@@ -918,7 +1032,7 @@ void http_conns_free(struct http_conns *set)
     free(set);
 }
 
-void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr *peer)
+void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr *peer, bool tls)
 {
     struct http_response_bytes bytes;
     struct http_error_bytes error;
@@ -926,8 +1040,12 @@ void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr 
     struct stream s;
 
     set->counts.refused++;
+    if (tls) { /* to tell it would take a handshake */
+        (void)close(fd);
+        return;
+    }
     http_date_set(&set->date, time(NULL));
-    init_stream(&s, fd, peer);
+    (void)init_stream(set, &s, fd, peer, false);
     http_response_lay(&bytes, &response, &set->date, HTTP_CONNECTION_CLOSE, false);
     (void)stream_write(&s, bytes.parts, bytes.count);
     stream_end(&s);
@@ -937,28 +1055,30 @@ void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr 
 }
 
 /* The same, but with time for the client to read it. */
-static bool turn_away_gently(struct http_conns *set, int fd, const struct sockaddr *peer)
+static bool turn_away_gently(struct http_conns *set, int fd, const struct sockaddr *peer, bool tls)
 {
-    struct http_conn *c = set->turned_away < TURNED_AWAY_MAX && fd < set->fd_ceiling ? conn_new(set, fd, peer, true) : NULL;
+    struct http_conn *c = set->turned_away < TURNED_AWAY_MAX && fd < set->fd_ceiling ? conn_new(set, fd, peer, tls, true) : NULL;
 
     if (c == NULL) {
         return false;
     }
     set->counts.refused++;
     enter(c);
-    refuse(c, PAWL_E_TOO_MANY_CONNECTIONS, NULL, false);
+    if (!tls) { /* else when the handshake is done */
+        refuse(c, PAWL_E_TOO_MANY_CONNECTIONS, NULL, false);
+    }
     leave(c);
     return true;
 }
 
-void http_conns_take(struct http_conns *set, int fd, const struct sockaddr *peer)
+void http_conns_take(struct http_conns *set, int fd, const struct sockaddr *peer, bool tls)
 {
     bool is_full = set->counts.connections >= set->config.max_connections || fd >= set->fd_ceiling;
 
-    if (!is_full && conn_new(set, fd, peer, false) != NULL) {
+    if (!is_full && conn_new(set, fd, peer, tls, false) != NULL) {
         set->counts.accepted++;
-    } else if (!is_full || !turn_away_gently(set, fd, peer)) {
-        http_conns_turn_away(set, fd, peer);
+    } else if (!is_full || !turn_away_gently(set, fd, peer, tls)) {
+        http_conns_turn_away(set, fd, peer, tls);
     }
 }
 
@@ -967,6 +1087,10 @@ void http_conns_drain(struct http_conns *set)
     struct http_conn *c;
 
     set->draining = true;
+    while ((c = TAILQ_FIRST(&set->lists[GREETING])) != NULL) {
+        conn_close(c, false);
+        defer(c);
+    }
     while ((c = TAILQ_FIRST(&set->lists[IDLE])) != NULL) {
         enter(c);
         begin_close(c);

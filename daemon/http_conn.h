@@ -8,6 +8,8 @@
 #ifndef PAWL_HTTP_CONN_H
 #define PAWL_HTTP_CONN_H
 
+#include <stdbool.h>
+
 #include "daemon/http_front.h"
 
 struct event_base;
@@ -22,11 +24,11 @@ struct http_conns *http_conns_new(struct event_base *base, const struct http_fro
 void http_conns_free(struct http_conns *set);
 
 /* Takes over an accepted, non-blocking descriptor. Past the limits of the configuration, or when it is among the last that this process may have, the client
- * is told 429 and closed. */
-void http_conns_take(struct http_conns *set, int fd, const struct sockaddr *peer);
+ * is told 429 and closed. `tls`: it begins with a handshake, by the configuration's `tls`. */
+void http_conns_take(struct http_conns *set, int fd, const struct sockaddr *peer, bool tls);
 
-/* Tells the client 429 as far as that goes without waiting, and closes the descriptor before it returns. */
-void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr *peer);
+/* Tells the client 429 as far as that goes without waiting (under TLS it doesn't go at all), and closes the descriptor before it returns. */
+void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr *peer, bool tls);
 
 /* Closes what is idle, and each other connection after its reply. */
 void http_conns_drain(struct http_conns *set);

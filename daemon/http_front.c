@@ -3,7 +3,9 @@
 #include "config.h"
 #endif
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/http_conn.h"
 #include "daemon/http_front.h"
@@ -12,22 +14,23 @@
 struct http_front {
     struct listeners *listeners;
     struct http_conns *conns;
+    bool has_tls;
     void (*drained)(void *arg);
     void *drained_arg;
 };
 
-static void on_accepted(void *ctx, int fd, const struct sockaddr *peer)
+static void on_accepted(void *ctx, int fd, const struct sockaddr *peer, bool tls)
 {
     struct http_front *front = ctx;
 
-    http_conns_take(front->conns, fd, peer);
+    http_conns_take(front->conns, fd, peer, tls);
 }
 
-static void on_overflowed(void *ctx, int fd, const struct sockaddr *peer)
+static void on_overflowed(void *ctx, int fd, const struct sockaddr *peer, bool tls)
 {
     struct http_front *front = ctx;
 
-    http_conns_turn_away(front->conns, fd, peer);
+    http_conns_turn_away(front->conns, fd, peer, tls);
 }
 
 static void on_emptied(void *arg)
@@ -47,6 +50,7 @@ struct http_front *http_front_new(struct event_base *base, const struct http_fro
     if (front == NULL) {
         return NULL;
     }
+    front->has_tls = config->tls != NULL;
     front->conns = http_conns_new(base, config, service, on_emptied, front);
     if (front->conns != NULL) {
         front->listeners = listeners_new(base, &owner, &http_conns_counts(front->conns)->accept_errors);
@@ -60,6 +64,10 @@ struct http_front *http_front_new(struct event_base *base, const struct http_fro
 
 int http_front_listen(struct http_front *front, const char *address, char *problem, size_t cap)
 {
+    if (strncmp(address, "tls:", strlen("tls:")) == 0 && !front->has_tls) {
+        snprintf(problem, cap, "%s: there is no certificate to serve it with", address);
+        return -1;
+    }
     return listeners_add(front->listeners, address, problem, cap);
 }
 

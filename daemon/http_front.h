@@ -9,17 +9,20 @@
 
 struct event_base;
 struct http_front;
+struct tls_config;
 
 struct http_front_config {
     size_t max_connections;   /* beyond it a new client gets 429 too_many_connections and is closed */
-    int64_t head_timeout_ms;  /* total time to receive a request's head */
+    int64_t head_timeout_ms;  /* total time to receive a request's head; also of a TLS handshake */
     int64_t body_timeout_ms;  /* total time to receive its body */
     int64_t idle_timeout_ms;  /* keep-alive without a request */
     int64_t stuck_timeout_ms; /* output that does not move */
+    struct tls_config *tls;   /* of "tls:" addresses, and reloaded as its owner likes; NULL: there are none. Borrowed */
 };
 
 struct http_front_counts { /* for metrics and tests */
     uint64_t accepted, refused, requests, bad_requests, timeouts, accept_errors;
+    uint64_t tls_greeted, tls_failed; /* handshakes */
     uint64_t unproven;  /* replies with a receipt whose connection was reset before it was known whether they arrived; told as delivered */
     size_t connections; /* open now */
     size_t parked;      /* exchanges parked now */
@@ -29,7 +32,7 @@ struct http_front_counts { /* for metrics and tests */
 struct http_front *http_front_new(struct event_base *base, const struct http_front_config *config, const struct http_service *service);
 
 /* Adds one listening address: "127.0.0.1:7295", "[::1]:7295", "localhost:7295" (every address that the name has), ":7295" is refused,
- * "unix:/path". All of them or none: returns 0, or -1 with a sentence that names the address in problem[0..cap). Port 0 picks one. */
+ * "unix:/path", and "tls:" before any of the first three. All of them or none: returns 0, or -1 with a sentence that names the address in problem[0..cap). Port 0 picks one. */
 int http_front_listen(struct http_front *front, const char *address, char *problem, size_t cap);
 
 /* The i-th bound address as text ("127.0.0.1:40001"), NULL past the end. For the start-up log line and port 0. */

@@ -38,13 +38,14 @@
 #define OVERFLOWS        16  /* clients turned away with the reserve descriptor, each time that accepting fails */
 #define PAUSE_MS         200 /* before accepting is tried again */
 #define PORT_TRIES       16  /* for one free port on all addresses of a name */
-#define ADDRESS_LEN      (sizeof("unix:") + sizeof(((struct sockaddr_un *)0)->sun_path))
+#define ADDRESS_LEN      (sizeof("tls:") + sizeof("unix:") + sizeof(((struct sockaddr_un *)0)->sun_path))
 
 struct listener {
     TAILQ_ENTRY(listener) link;
     struct listeners *set;
     struct event *event;
     int fd;
+    bool tls;                                               /* is spoken there */
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of a unix socket; empty otherwise */
     dev_t device;                                           /* of its file, to know it again */
     ino_t inode;
@@ -65,6 +66,7 @@ struct listeners {
 };
 
 static const char unix_prefix[] = "unix:";
+static const char tls_prefix[] = "tls:";
 
 static int fail(char *problem, size_t cap, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -114,7 +116,7 @@ static void turn_away_some(struct listener *l)
         give_reserve(set);
         fd = accept_one(l, &peer);
         if (fd >= 0) {
-            set->owner.overflowed(set->owner.ctx, fd, (const struct sockaddr *)&peer);
+            set->owner.overflowed(set->owner.ctx, fd, (const struct sockaddr *)&peer, l->tls);
         }
         take_reserve(set);
         if (fd < 0) {
@@ -185,7 +187,7 @@ static void on_acceptable(evutil_socket_t unused, short what, void *arg)
         int fd = accept_one(l, &peer);
 
         if (fd >= 0) {
-            l->set->owner.accepted(l->set->owner.ctx, fd, (const struct sockaddr *)&peer);
+            l->set->owner.accepted(l->set->owner.ctx, fd, (const struct sockaddr *)&peer, l->tls);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return;
         } else if (errno != ECONNABORTED && errno != EINTR) { /* those: the client changed its mind, the next one waits already */
@@ -404,6 +406,26 @@ static int open_host_port(struct listeners *set, const char *address, struct lis
     return error == 0 ? 0 : fail(problem, cap, "%s: cannot listen on %s: %s", address, where, strerror(error));
 }
 
+/* ---- tls:host:port ---- */
+
+static int open_tls(struct listeners *set, const char *address, struct listener_list *batch, char *problem, size_t cap)
+{
+    struct listener *l;
+
+    if (open_host_port(set, address, batch, problem, cap) != 0) {
+        return -1;
+    }
+    for (l = TAILQ_FIRST(batch); l != NULL; l = TAILQ_NEXT(l, link)) {
+        const size_t prefix = sizeof(tls_prefix) - 1;
+
+        l->tls = true;
+        memmove(l->address + prefix, l->address, sizeof(l->address) - prefix); /* it has room for both */
+        memcpy(l->address, tls_prefix, prefix);
+        l->address[sizeof(l->address) - 1] = '\0';
+    }
+    return 0;
+}
+
 /* ---- unix:/path ---- */
 
 enum who_answers { NOBODY, SOMEBODY, NO_SOCKET, NOTHING_THERE };
@@ -535,10 +557,15 @@ static int start_batch(struct listeners *set, struct listener_list *batch)
 int listeners_add(struct listeners *set, const char *address, char *problem, size_t cap)
 {
     struct listener_list batch = TAILQ_HEAD_INITIALIZER(batch);
-    const size_t prefix = sizeof(unix_prefix) - 1;
-    bool is_unix = strncmp(address, unix_prefix, prefix) == 0;
-    int result = is_unix ? open_unix(set, address + prefix, &batch, problem, cap) : open_host_port(set, address, &batch, problem, cap);
+    int result;
 
+    if (strncmp(address, unix_prefix, sizeof(unix_prefix) - 1) == 0) {
+        result = open_unix(set, address + sizeof(unix_prefix) - 1, &batch, problem, cap);
+    } else if (strncmp(address, tls_prefix, sizeof(tls_prefix) - 1) == 0) {
+        result = open_tls(set, address + sizeof(tls_prefix) - 1, &batch, problem, cap);
+    } else {
+        result = open_host_port(set, address, &batch, problem, cap);
+    }
     if (result == 0 && start_batch(set, &batch) != 0) {
         result = fail(problem, cap, "%s: cannot watch the socket: %s", address, strerror(ENOMEM));
     }

@@ -8,6 +8,7 @@
 #ifndef PAWL_LISTENER_H
 #define PAWL_LISTENER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,10 +18,10 @@ struct sockaddr;
 
 struct listener_owner {
     void *ctx;
-    /* Takes over a connected descriptor (non-blocking, close-on-exec, TCP_NODELAY). `peer` only during the call. */
-    void (*accepted)(void *ctx, int fd, const struct sockaddr *peer);
+    /* Takes over a connected descriptor (non-blocking, close-on-exec, TCP_NODELAY). `peer` only during the call. `tls`: TLS is spoken there. */
+    void (*accepted)(void *ctx, int fd, const struct sockaddr *peer, bool tls);
     /* The same, but no descriptor is left: it is to be closed before this returns. */
-    void (*overflowed)(void *ctx, int fd, const struct sockaddr *peer);
+    void (*overflowed)(void *ctx, int fd, const struct sockaddr *peer, bool tls);
 };
 
 /* `accept_errors` counts accept() calls that failed; it must live as long as the set. NULL without memory. */

@@ -39,6 +39,9 @@
     X(HTTP_BAD,             counter,  "pawl_http_refused_requests_total",    "Requests that the HTTP reader refused.") \
     X(HTTP_UNPROVEN,        counter,  "pawl_http_unproven_replies_total",    "Grants whose connection was reset while they were on their way.") \
     X(HTTP_TIMEOUTS,        counter,  "pawl_http_timeouts_total",            "Connections ended by a deadline.") \
+    X(TLS_HANDSHAKES,       counter,  "pawl_tls_handshakes_total",           "TLS handshakes with clients that succeeded.") \
+    X(TLS_FAILED,           counter,  "pawl_tls_handshakes_failed_total",    "TLS handshakes with clients that failed or took too long.") \
+    X(TLS_EXPIRY,           gauge,    "pawl_tls_certificate_expiry_timestamp_seconds", "When the certificate of the tls: addresses ends, in seconds since 1970; 0 without one.") \
     X(WAITERS,              gauge,    "pawl_waiters",                        "Requests waiting for a lock on this node.")
 /* clang-format on */
 

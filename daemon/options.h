@@ -21,6 +21,11 @@ struct options {
     bool dev;                         /* --dev */
     char *listen[OPTIONS_LISTEN_MAX]; /* --listen, repeatable (environment: separated by commas); default 127.0.0.1:7295 */
     size_t listen_count;
+    char *tls_cert, *tls_key; /* --tls-cert, --tls-key: of addresses that begin with tls:; NULL: none */
+    char *tls_client_ca;      /* --tls-client-ca: whose client certificates are accepted; NULL: none are asked for */
+    unsigned tls_client_auth; /* --tls-client-auth required|optional: enum tls_client_auth */
+    char *redis_ca, *redis_cert,
+        *redis_key;          /* --redis-ca, --redis-cert, --redis-key: of a rediss:// URL; NULL: the system's authorities, none */
     char *redis;             /* --redis URL, secret; default redis://127.0.0.1:6379/0; with --dev it is an error to give it, and NULL */
     char *sentinel_user;     /* --sentinel-user: of the sentinels themselves; NULL: none */
     char *sentinel_password; /* --sentinel-password, secret; NULL: none */

@@ -15,6 +15,7 @@
 
 #include "daemon/host_port.h"
 #include "daemon/redis_url.h"
+#include "daemon/tls_config.h"
 #include "proto/duration.h"
 #include "proto/limits.h"
 #include "proto/params.h"
@@ -31,6 +32,8 @@ static const char *check_listen(const char *value)
     const char *path = value + strlen("unix:");
     struct host_port ignored;
 
+    if (strncmp(value, "tls:", strlen("tls:")) == 0)
+        return host_port_parse(value + strlen("tls:"), strlen(value) - strlen("tls:"), HOST_PORT_LISTEN, &ignored);
     if (strncmp(value, "unix:", strlen("unix:")) != 0)
         return host_port_parse(value, strlen(value), HOST_PORT_LISTEN, &ignored);
     if (path[0] != '/' || path[strlen(path) - 1] == '/')
@@ -98,6 +101,8 @@ static const char *check_file(const char *value)
     return value[0] ? NULL : "is empty";
 }
 
+static const struct option_choice client_auths[] = {
+    {"required", TLS_CLIENT_AUTH_REQUIRED}, {"optional", TLS_CLIENT_AUTH_OPTIONAL}, {NULL, 0}};
 static const struct option_choice log_levels[] = {
     {"error", LOG_LEVEL_ERROR}, {"warn", LOG_LEVEL_WARN}, {"info", LOG_LEVEL_INFO}, {"debug", LOG_LEVEL_DEBUG}, {NULL, 0}};
 static const struct option_choice log_formats[] = {{"text", LOG_FORMAT_TEXT}, {"json", LOG_FORMAT_JSON}, {NULL, 0}};
@@ -123,15 +128,58 @@ const struct option_row option_rows[] = {
      .check = check_listen,
      .fallback = "127.0.0.1:7295",
      .what = "ADDRESS",
-     .help = "serve on host:port, [IPv6]:port or unix:/path; port 0 takes a free one"},
+     .help = "serve on host:port, [IPv6]:port, tls:host:port or unix:/path; port 0 takes a free one"},
+    {.key = "tls-cert",
+     .kind = OPTION_STRING,
+     .at = AT(tls_cert),
+     .check = check_file,
+     .what = "FILE",
+     .help = "the certificate for tls: addresses, and those that lead to its authority (PEM)"},
+    {.key = "tls-key",
+     .kind = OPTION_STRING,
+     .at = AT(tls_key),
+     .check = check_file,
+     .what = "FILE",
+     .help = "its private key (PEM, no passphrase); in the file of the certificate when not given"},
+    {.key = "tls-client-ca",
+     .kind = OPTION_STRING,
+     .at = AT(tls_client_ca),
+     .check = check_file,
+     .what = "FILE",
+     .help = "ask clients for a certificate of one of these authorities (PEM)"},
+    {.key = "tls-client-auth",
+     .kind = OPTION_CHOICE,
+     .at = AT(tls_client_auth),
+     .choices = client_auths,
+     .fallback = "required",
+     .what = "required|optional",
+     .help = "whether clients without a certificate are served, with --tls-client-ca"},
     {.key = "redis",
      .kind = OPTION_URL,
      .at = AT(redis),
      .secret = true,
      .fallback = "redis://127.0.0.1:6379/0",
      .what = "URL",
-     .help = "the store: redis://[user:password@]host:port[/db], unix:///path[?db=N] or "
-             "sentinel://[user:password@]host:port,host:port/MASTER[/db]"},
+     .help = "the store: redis[s]://[user:password@]host:port[/db], unix:///path[?db=N] or "
+             "[rediss+]sentinel://[...@]host:port,.../MASTER"},
+    {.key = "redis-ca",
+     .kind = OPTION_STRING,
+     .at = AT(redis_ca),
+     .check = check_file,
+     .what = "FILE",
+     .help = "who vouches for the Redis of a rediss:// URL (PEM); the system's authorities when not given"},
+    {.key = "redis-cert",
+     .kind = OPTION_STRING,
+     .at = AT(redis_cert),
+     .check = check_file,
+     .what = "FILE",
+     .help = "the certificate to show to Redis (PEM)"},
+    {.key = "redis-key",
+     .kind = OPTION_STRING,
+     .at = AT(redis_key),
+     .check = check_file,
+     .what = "FILE",
+     .help = "its private key (PEM, no passphrase); in the file of the certificate when not given"},
     {.key = "sentinel-user",
      .kind = OPTION_STRING,
      .at = AT(sentinel_user),

@@ -23,6 +23,8 @@
 #include <hiredis/hiredis.h>
 
 #include "daemon/log.h"
+#include "daemon/stream.h"
+#include "daemon/tls_stream.h"
 
 #define IN_FLIGHT_MAX  65536
 #define OUTPUT_MAX     ((size_t)16 * 1024 * 1024)
@@ -30,7 +32,7 @@
 #define STEADY_US      1000000 /* a connection that lived this long is reopened at once */
 #define READ_SIZE      ((size_t)64 * 1024)
 
-enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
+enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_GREETING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
 
 struct lookup { /* outlives the link when it is cancelled too late */
     struct redis_link *link;
@@ -44,6 +46,7 @@ struct redis_link {
 
     enum link_state state;
     int fd;
+    struct stream stream; /* over fd, from the moment that it is connected; its descriptor is -1 before */
     struct event *io, *step, *timer, *alarm;
     short io_events; /* what `io` is registered for */
 
@@ -139,9 +142,11 @@ static void drop_lookup(struct redis_link *link)
 static void close_socket(struct redis_link *link)
 {
     watch(link, 0);
-    if (link->fd >= 0)
+    if (link->stream.fd >= 0)
+        stream_close(&link->stream, false);
+    else if (link->fd >= 0)
         close(link->fd);
-    link->fd = -1;
+    link->fd = link->stream.fd = -1;
     redisReaderFree(link->reader);
     link->reader = NULL;
     link->output_len = link->output_sent = 0;
@@ -296,7 +301,8 @@ void redis_link_send_silent(struct redis_link *link)
 static void write_output(struct redis_link *link)
 {
     while (link->output_sent < link->output_len) {
-        ssize_t n = send(link->fd, link->output + link->output_sent, link->output_len - link->output_sent, MSG_NOSIGNAL);
+        struct iovec part = {link->output + link->output_sent, link->output_len - link->output_sent};
+        ssize_t n = stream_write(&link->stream, &part, 1);
         if (n > 0) {
             link->output_sent += (size_t)n;
             continue;
@@ -391,19 +397,23 @@ static bool deliver_all(struct redis_link *link)
 static const char *read_input(struct redis_link *link)
 {
     for (;;) {
-        ssize_t n = recv(link->fd, link->read_buffer, READ_SIZE, 0);
+        ssize_t n = stream_read(&link->stream, link->read_buffer, READ_SIZE);
         if (n == 0)
             return "Redis closed the connection";
         if (n < 0) {
             if (errno == EINTR)
                 continue;
-            return errno == EAGAIN || errno == EWOULDBLOCK ? NULL : strerror(errno);
+            if (errno != EAGAIN && errno != EWOULDBLOCK)
+                return tls_stream_problem(&link->stream)[0] ? tls_stream_problem(&link->stream) : strerror(errno);
+            if (link->stream.read_wants_room)
+                watch(link, EV_READ | EV_WRITE | EV_PERSIST);
+            return NULL;
         }
         if (redisReaderFeed(link->reader, link->read_buffer, (size_t)n) != REDIS_OK || !deliver_all(link))
             return "the server there does not speak the Redis protocol";
         if (link->state == LINK_STOPPED || link->drop_problem)
             return link->drop_problem;
-        if ((size_t)n < READ_SIZE)
+        if ((size_t)n < READ_SIZE && !link->stream.more)
             return NULL;
     }
 }
@@ -446,6 +456,39 @@ static const char *connect_problem(struct redis_link *link, int error)
     return link->problem;
 }
 
+/* TLS: the handshake goes on whenever the socket is ready for what it wants. */
+static void greet(struct redis_link *link)
+{
+    char text[200];
+
+    if (stream_greet(&link->stream) == 0) {
+        watch(link, EV_READ | EV_PERSIST);
+        sign_in(link);
+    } else if (errno == EAGAIN) {
+        watch(link, (short)(EV_READ | EV_PERSIST | (link->stream.read_wants_room ? EV_WRITE : 0)));
+    } else {
+        snprintf(text, sizeof(text), "TLS with Redis failed: %s", tls_stream_problem(&link->stream));
+        set_problem(link, text);
+        link_fail(link, link->problem);
+    }
+}
+
+static void begin_stream(struct redis_link *link)
+{
+    const struct redis_url *url = &link->config.url;
+
+    if (url->unix_path[0]) {
+        stream_init_unix(&link->stream, link->fd);
+    } else if (!url->tls) {
+        stream_init_tcp(&link->stream, link->fd);
+    } else if (tls_stream_init_client(&link->stream, link->fd, link->config.tls, url->host) != 0) {
+        link_fail(link, "out of memory");
+        return;
+    }
+    link->state = LINK_GREETING;
+    greet(link);
+}
+
 static void connected(struct redis_link *link)
 {
     int error = 0;
@@ -463,8 +506,7 @@ static void connected(struct redis_link *link)
         link_fail(link, connect_problem(link, error));
         return;
     }
-    watch(link, EV_READ | EV_PERSIST);
-    sign_in(link);
+    begin_stream(link);
 }
 
 static int open_socket(struct redis_link *link, int family, const struct sockaddr *address, socklen_t len)
@@ -597,15 +639,21 @@ static void on_io(evutil_socket_t fd, short events, void *arg)
 {
     struct redis_link *link = arg;
     const char *problem;
+    bool wanted_room;
 
     (void)fd;
     if (link->state == LINK_CONNECTING) {
         connected(link);
         return;
     }
+    if (link->state == LINK_GREETING) {
+        greet(link);
+        return;
+    }
+    wanted_room = link->stream.read_wants_room;
     if (events & EV_WRITE)
         write_output(link);
-    if (!(events & EV_READ))
+    if (!(events & EV_READ) && !wanted_room)
         return;
     problem = read_input(link);
     if (link->state != LINK_STOPPED && problem)
@@ -622,7 +670,7 @@ static void on_step(evutil_socket_t fd, short events, void *arg)
         fail_commands(link);
         return;
     }
-    if (link->drop_problem && (link->state == LINK_RESOLVING || link->state == LINK_CONNECTING)) {
+    if (link->drop_problem && (link->state == LINK_RESOLVING || link->state == LINK_CONNECTING || link->state == LINK_GREETING)) {
         link_fail(link, link->drop_problem);
         return;
     }
@@ -688,6 +736,9 @@ static void on_timer(evutil_socket_t fd, short events, void *arg)
     case LINK_CONNECTING:
         link_fail(link, "Redis cannot be reached: connecting took too long");
         return;
+    case LINK_GREETING:
+        link_fail(link, "Redis cannot be reached: the TLS handshake took too long");
+        return;
     case LINK_SIGNING_IN:
         link_fail(link, "Redis did not answer in time");
         return;
@@ -727,7 +778,7 @@ struct redis_link *redis_link_new(struct event_base *base, const struct clock *c
     link->clock = clock;
     link->config = *config;
     link->callbacks = *callbacks;
-    link->fd = -1;
+    link->fd = link->stream.fd = -1;
     link->last = &link->first;
     link->check_us = INT64_MAX;
     link->delay_ms = FIRST_DELAY_MS;

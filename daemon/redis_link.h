@@ -5,7 +5,7 @@
  *
  * States:
  *
- *     STOPPED ─start─► RESOLVING ──► CONNECTING ──► SIGNING_IN ──► OPEN
+ *     STOPPED ─start─► RESOLVING ──► CONNECTING ──► SIGNING_IN ──► OPEN        (with TLS the handshake, GREETING, comes before SIGNING_IN)
  *                          ▲             │ error        │ error      │ EOF, error, a command's deadline, redis_link_drop
  *                          └── WAITING ◄─┴──────────────┴────────────┘
  *                          (capped, jittered back-off; the first attempt after an OPEN is at once)
@@ -28,6 +28,7 @@
 struct event_base;
 struct redisReply;
 struct redis_link;
+struct tls_config;
 
 /* A command in flight; lives in the caller's object. */
 struct redis_command {
@@ -50,9 +51,10 @@ struct redis_link_callbacks {
 
 struct redis_link_config {
     struct redis_url url;
-    const char *label;          /* for logs: "commands", "messages" */
-    int64_t connect_timeout_ms; /* resolve, connect and sign in, all together */
-    int64_t max_delay_ms;       /* cap of the back-off */
+    const char *label;            /* for logs: "commands", "messages" */
+    int64_t connect_timeout_ms;   /* resolve, connect, handshake and sign in, all together */
+    int64_t max_delay_ms;         /* cap of the back-off */
+    const struct tls_config *tls; /* of a URL that asks for TLS; borrowed, reloaded as its owner likes */
 };
 
 /* `base`, `clock` and `config->label` must outlive the link. NULL without memory. */

@@ -181,7 +181,7 @@ struct redis_replicas *redis_replicas_new(struct event_base *base, const struct 
                                           const struct redis_replicas_callbacks *callbacks)
 {
     struct redis_replicas *r = calloc(1, sizeof(*r));
-    struct redis_link_config link = {.url = config->url, .label = "replicas", .max_delay_ms = MAX_DELAY_MS};
+    struct redis_link_config link = {.url = config->url, .label = "replicas", .max_delay_ms = MAX_DELAY_MS, .tls = config->tls};
     struct redis_link_callbacks events = {.arg = r, .up = on_up, .down = on_down, .alarm = on_alarm, .turn = on_turn};
 
     if (!r)

@@ -43,6 +43,7 @@ struct redis_replicas_config {
     int64_t min;        /* replicas that are waited for */
     int64_t timeout_ms; /* how long */
     int64_t command_timeout_ms;
+    const struct tls_config *tls; /* of a URL that asks for TLS; borrowed */
 };
 
 /* NULL without memory. */

@@ -334,6 +334,7 @@ static void make_url(const struct redis_sentinel_config *config, size_t i, struc
     memset(url, 0, sizeof(*url));
     memcpy(url->host, config->url.sentinels[i].host, sizeof(url->host));
     url->port = config->url.sentinels[i].port;
+    url->tls = config->url.tls;
     snprintf(url->user, sizeof(url->user), "%s", config->user ? config->user : "");
     snprintf(url->password, sizeof(url->password), "%s", config->password ? config->password : "");
 }
@@ -342,7 +343,7 @@ struct redis_sentinel *redis_sentinel_new(struct event_base *base, const struct 
                                           void (*address)(void *arg, const char *host, int port), void *arg)
 {
     struct redis_sentinel *s = calloc(1, sizeof(*s));
-    struct redis_link_config link = {.label = "sentinel", .max_delay_ms = MAX_DELAY_MS};
+    struct redis_link_config link = {.label = "sentinel", .max_delay_ms = MAX_DELAY_MS, .tls = config->tls};
     struct redis_link_callbacks asks = {.up = on_ask_up, .down = on_ask_down, .alarm = on_ask_alarm};
     struct redis_link_callbacks listens = {.up = on_listen_up, .push = on_message};
 

@@ -22,13 +22,15 @@
 
 struct event_base;
 struct redis_sentinel;
+struct tls_config;
 
 #define REDIS_SENTINEL_LEARN_MS 500 /* by then a switch that a sentinel knows of is known here: two rounds of questions */
 
 struct redis_sentinel_config {
-    struct redis_url url;        /* with sentinel_count > 0; its user and password are not for the sentinels */
-    const char *user, *password; /* for the sentinels, NULL: none; borrowed during redis_sentinel_new */
-    int64_t timeout_ms;          /* of an answer, and at most of a connection attempt */
+    struct redis_url url;         /* with sentinel_count > 0; its user and password are not for the sentinels */
+    const char *user, *password;  /* for the sentinels, NULL: none; borrowed during redis_sentinel_new */
+    const struct tls_config *tls; /* of a URL that asks for TLS; borrowed */
+    int64_t timeout_ms;           /* of an answer, and at most of a connection attempt */
 };
 
 /* `address` is called with each new address to follow; the host is borrowed for the call. NULL without memory. */

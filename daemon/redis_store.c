@@ -1529,11 +1529,15 @@ static void make_keys(struct redis_store *s, const char *prefix)
 /* What only some configurations have. False without memory. */
 static bool make_extras(struct redis_store *s, struct event_base *base, const struct redis_store_config *config)
 {
-    const struct redis_sentinel_config sentinel = {
-        .url = config->url, .user = config->sentinel_user, .password = config->sentinel_password, .timeout_ms = config->timeout_ms};
+    const struct redis_sentinel_config sentinel = {.url = config->url,
+                                                   .user = config->sentinel_user,
+                                                   .password = config->sentinel_password,
+                                                   .tls = config->tls,
+                                                   .timeout_ms = config->timeout_ms};
     const struct redis_replicas_config replicas = {.url = config->url,
                                                    .min = config->min_replicas,
                                                    .timeout_ms = config->replica_timeout_ms,
+                                                   .tls = config->tls,
                                                    .command_timeout_ms = config->timeout_ms};
     const struct redis_replicas_callbacks callbacks = {
         .arg = s, .mark = write_mark, .marked = read_mark, .differs = on_mark_differs, .proved = on_proved};
@@ -1549,7 +1553,7 @@ struct redis_store *redis_store_new(struct event_base *base, const struct clock 
                                     const struct store_events *events)
 {
     struct redis_store *s = calloc(1, sizeof(*s));
-    struct redis_link_config link_config = {.url = config->url, .label = "commands", .max_delay_ms = MAX_DELAY_MS};
+    struct redis_link_config link_config = {.url = config->url, .label = "commands", .max_delay_ms = MAX_DELAY_MS, .tls = config->tls};
     struct redis_link_callbacks callbacks = {.up = on_up, .down = on_down, .alarm = on_alarm, .turn = on_turn};
     struct redis_link_callbacks message_callbacks = {.up = on_messages_up, .push = on_push};
 

@@ -24,6 +24,7 @@ struct redis_store_config {
     const char *sentinel_user, *sentinel_password; /* NULL: none; borrowed during redis_store_new */
     int64_t min_replicas;                          /* 0: replicas are not waited for */
     int64_t replica_timeout_ms;
+    const struct tls_config *tls; /* of a URL that asks for TLS, NULL otherwise; must outlive the store, may be reloaded */
 };
 
 /* Starts to connect as soon as the loop runs. NULL without memory. `base` and `clock` must outlive the store. */

@@ -1,9 +1,9 @@
 /* URLs of a Redis. They hold a password, which decides how this file is written: no sentence repeats any of the text, a half-read result does not stay
  * on the stack, and the mask works on text that is not a URL at all, because it is the malformed ones that end up in front of people.
  *
- *     redis://[[user]:password@]host[:port][/[db]]
+ *     redis://[[user]:password@]host[:port][/[db]]                                rediss:// the same, over TLS
  *     unix://[[user]:password@]/path[?db=N]
- *     sentinel://[[user]:password@]host[:port][,host[:port]]/MASTER[/[db]]
+ *     sentinel://[[user]:password@]host[:port][,host[:port]]/MASTER[/[db]]        rediss+sentinel:// the same, over TLS
  *
  * The user and the password are percent-decoded; raw '/', '?', '#' and '@' in them are refused rather than guessed at, since where such a password
  * ends depends on who reads it.
@@ -107,7 +107,7 @@ static const char *read_tcp(const char *text, struct redis_url *url)
     url->port = where.port;
     rest += len;
     if (rest[0] == '?' || strpbrk(rest, "?#"))
-        return "a redis:// URL takes no '?' or '#' part";
+        return "this URL of a Redis takes no '?' or '#' part";
     if (rest[0] == '/' && rest[1])
         return read_db(rest + 1, strlen(rest + 1), url);
     return NULL;
@@ -163,7 +163,7 @@ static const char *read_sentinel(const char *text, struct redis_url *url)
         return problem;
     rest += len;
     if (strpbrk(rest, "?#"))
-        return "a sentinel:// URL takes no '?' or '#' part";
+        return "this URL of sentinels takes no '?' or '#' part";
     rest += rest[0] == '/';
     len = strcspn(rest, "/");
     problem = read_master(rest, len, url);
@@ -211,15 +211,19 @@ static bool has_scheme(const char *text, const char *scheme)
 
 static const char *read_url(const char *text, struct redis_url *url)
 {
+    url->tls = redis_url_asks_for_tls(text);
     if (has_scheme(text, "redis://"))
         return read_tcp(text + strlen("redis://"), url);
     if (has_scheme(text, "unix://"))
         return read_unix(text + strlen("unix://"), url);
     if (has_scheme(text, "rediss://"))
-        return "rediss:// is not supported: pawld speaks to Redis without TLS; put a tunnel in front of it or use a unix socket";
+        return read_tcp(text + strlen("rediss://"), url);
+    if (has_scheme(text, "rediss+sentinel://"))
+        return read_sentinel(text + strlen("rediss+sentinel://"), url);
     if (has_scheme(text, "sentinel://"))
         return read_sentinel(text + strlen("sentinel://"), url);
-    return "must be redis://[user:password@]host:port[/db], unix:///path[?db=N] or sentinel://host:port,host:port/MASTER[/db]";
+    return "must be redis://[user:password@]host:port[/db], unix:///path[?db=N] or sentinel://host:port,host:port/MASTER[/db]; with TLS "
+           "rediss:// or rediss+sentinel://";
 }
 
 int redis_url_parse(const char *text, struct redis_url *out, char *problem, size_t cap)
@@ -237,7 +241,12 @@ int redis_url_parse(const char *text, struct redis_url *out, char *problem, size
 
 bool redis_url_names_sentinels(const char *text)
 {
-    return has_scheme(text, "sentinel://");
+    return has_scheme(text, "sentinel://") || has_scheme(text, "rediss+sentinel://");
+}
+
+bool redis_url_asks_for_tls(const char *text)
+{
+    return has_scheme(text, "rediss://") || has_scheme(text, "rediss+sentinel://");
 }
 
 /* "host:port" as a URL spells it. */
@@ -256,7 +265,7 @@ static void show_address(const char *host, int port, char *out, size_t cap)
 static void show_sentinels(const struct redis_url *url, char *out, size_t cap)
 {
     char address[320];
-    size_t len = (size_t)snprintf(out, cap, "sentinel://");
+    size_t len = (size_t)snprintf(out, cap, "%s", url->tls ? "rediss+sentinel://" : "sentinel://");
 
     for (size_t i = 0; i < url->sentinel_count && len < cap; i++) {
         show_address(url->sentinels[i].host, url->sentinels[i].port, address, sizeof(address));
@@ -276,7 +285,7 @@ void redis_url_show(const struct redis_url *url, char *out, size_t cap)
         show_sentinels(url, out, cap);
     } else {
         show_address(url->host, url->port, address, sizeof(address));
-        snprintf(out, cap, "redis://%s/%d", address, url->db);
+        snprintf(out, cap, "%s://%s/%d", url->tls ? "rediss" : "redis", address, url->db);
     }
 }
 

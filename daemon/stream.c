@@ -45,7 +45,7 @@ static bool plain_at_end(struct stream *s)
     return recv(s->fd, &byte, 1, MSG_PEEK) == 0;
 }
 
-static enum stream_reach tcp_reach(struct stream *s)
+enum stream_reach stream_tcp_reach(struct stream *s)
 {
     int error = 0, queued = 0;
     socklen_t size = sizeof(error);
@@ -64,7 +64,7 @@ static enum stream_reach unix_reach(struct stream *s)
 
 /* A reset after the other side's end of sending: it had closed when our bytes came. (A reset alone, ECONNRESET, may come from a client that has
  * read everything and closes the hard way.) */
-static bool tcp_proves_loss(int error)
+bool stream_tcp_proves_loss(int error)
 {
     return error == EPIPE;
 }
@@ -80,7 +80,7 @@ static void plain_end(struct stream *s)
     (void)shutdown(s->fd, SHUT_WR);
 }
 
-static void plain_close(struct stream *s, bool abort)
+void stream_close_socket(struct stream *s, bool abort)
 {
     const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
 
@@ -94,19 +94,29 @@ static void plain_close(struct stream *s, bool abort)
     s->fd = -1;
 }
 
-static const struct stream_ops tcp_ops = {plain_read, plain_write,     plain_has_news, plain_at_end,
-                                          tcp_reach,  tcp_proves_loss, plain_end,      plain_close};
-static const struct stream_ops unix_ops = {plain_read, plain_write,      plain_has_news, plain_at_end,
-                                           unix_reach, unix_proves_loss, plain_end,      plain_close};
+static const struct stream_ops tcp_ops = {.read = plain_read,
+                                          .write = plain_write,
+                                          .has_news = plain_has_news,
+                                          .at_end = plain_at_end,
+                                          .reach = stream_tcp_reach,
+                                          .proves_loss = stream_tcp_proves_loss,
+                                          .end = plain_end,
+                                          .close = stream_close_socket};
+static const struct stream_ops unix_ops = {.read = plain_read,
+                                           .write = plain_write,
+                                           .has_news = plain_has_news,
+                                           .at_end = plain_at_end,
+                                           .reach = unix_reach,
+                                           .proves_loss = unix_proves_loss,
+                                           .end = plain_end,
+                                           .close = stream_close_socket};
 
 void stream_init_tcp(struct stream *s, int fd)
 {
-    s->ops = &tcp_ops;
-    s->fd = fd;
+    *s = (struct stream){.ops = &tcp_ops, .fd = fd};
 }
 
 void stream_init_unix(struct stream *s, int fd)
 {
-    s->ops = &unix_ops;
-    s->fd = fd;
+    *s = (struct stream){.ops = &unix_ops, .fd = fd};
 }

@@ -1,7 +1,7 @@
 /* A connected byte stream: read, write, end, close, and the questions that only the transport can answer.
  *
- * What this is: the seam under http_conn, so that a stream which encrypts can join without a change above it. What it is not: it buffers nothing,
- * waits for nothing and knows no events; the descriptor is non-blocking and `fd` is there to be watched. Embedded in its owner, allocates nothing.
+ * What this is: the seam under http_conn and redis_link: TCP, unix sockets, and TLS (tls_stream.h) look alike above it. What it is not: it waits for nothing
+ * and knows no events; the descriptor is non-blocking and `fd` is there to be watched. Embedded in its owner. The plain kinds buffer and allocate nothing.
  */
 #ifndef PAWL_STREAM_H
 #define PAWL_STREAM_H
@@ -34,18 +34,38 @@ struct stream_ops {
     bool (*proves_loss)(int error);
     /* Ends our sending; reading goes on. Failure shows in the next call. */
     void (*end)(struct stream *s);
+    /* `end` sends bytes. A client that read all it wanted and closed answers them with a reset, from which nothing follows for what was sent before: so whoever
+     * still asks how far that came (reach, proves_loss) must know it first. */
+    bool end_sends;
     /* Closes the descriptor. `abort`: drop what is unsent and tell the other side with a reset. */
     void (*close)(struct stream *s, bool abort);
+    /* Goes on with what comes before the first byte: 0 when it is done, -1 with errno (EAGAIN: nothing now). NULL: nothing comes before. */
+    int (*greet)(struct stream *s);
 };
+
+struct tls_stream;
 
 struct stream {
     const struct stream_ops *ops;
-    int fd; /* owned; -1 when closed */
+    int fd;    /* owned; -1 when closed */
+    bool more; /* there may be more to read, though the last read got less than it asked for and no event will tell; also set by at_end */
+    bool read_wants_room; /* the last read or greet said EAGAIN because something must be sent first: watch for room, then go on reading */
+    struct tls_stream *tls; /* of tls_stream.c, owned; NULL in the plain kinds */
 };
 
 /* Takes over a connected, non-blocking descriptor: TCP, or a unix socket. */
 void stream_init_tcp(struct stream *s, int fd);
 void stream_init_unix(struct stream *s, int fd);
+
+/* What every stream over TCP has in common, for kinds made elsewhere. */
+enum stream_reach stream_tcp_reach(struct stream *s);
+bool stream_tcp_proves_loss(int error);
+void stream_close_socket(struct stream *s, bool abort);
+
+static inline int stream_greet(struct stream *s)
+{
+    return s->ops->greet ? s->ops->greet(s) : 0;
+}
 
 static inline ssize_t stream_read(struct stream *s, char *at, size_t cap)
 {

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from pawltest.http import Conn  # noqa: E402
+from pawltest.tls import server_arguments  # noqa: E402
 from pawltest.wait import until  # noqa: E402
 
 
@@ -32,6 +33,8 @@ class Probe:
         command = [probe_program()]
         for name, value in options.items():
             command += ["--" + name.replace("_", "-"), str(value)]
+        if any(address.startswith("tls:") for address in listen):
+            command += server_arguments()
         for address in listen:
             command += ["--listen", address]
         self.log_path = folder / f"front_probe-{id(self)}.log"
@@ -102,6 +105,9 @@ class Probe:
         assert "runtime error" not in self.log() and "Sanitizer" not in self.log(), self.log()
 
 
+NET = {"tcp": "127.0.0.1:0", "tls": "tls:127.0.0.1:0"}
+
+
 @pytest.fixture
 def start_probe(tmp_path):
     """A factory of probes; each must end well, with the sanitizers (where they are built in) silent."""
@@ -118,12 +124,18 @@ def start_probe(tmp_path):
         probe.stop()
 
 
-@pytest.fixture(params=["tcp", "unix"])
+@pytest.fixture(params=["tcp", "unix", "tls"])
 def probe_by_kind(request, start_probe, tmp_path):
-    """One over TCP, one over a unix socket."""
-    return start_probe(listen=[f"unix:{tmp_path}/s" if request.param == "unix" else "127.0.0.1:0"])
+    """One over TCP, one over a unix socket, one over TLS."""
+    return start_probe(listen=[{"tcp": "127.0.0.1:0", "unix": f"unix:{tmp_path}/s", "tls": "tls:127.0.0.1:0"}[request.param]])
 
 
-@pytest.fixture
-def probe(start_probe):
-    return start_probe()
+@pytest.fixture(params=["tcp", "tls"])
+def probe(request, start_probe):
+    return start_probe(listen=[NET[request.param]])
+
+
+@pytest.fixture(params=["tcp", "tls"])
+def start_net_probe(request, start_probe):
+    """start_probe, with and without TLS."""
+    return lambda **options: start_probe(listen=[NET[request.param]], **options)

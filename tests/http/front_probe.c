@@ -1,6 +1,7 @@
 /* The HTTP front with a service made for looking at it: what the tests in this folder drive.
  *
  *     front_probe [--listen ADDRESS]... [--max-connections N] [--head-timeout MS] [--body-timeout MS] [--idle-timeout MS] [--stuck-timeout MS]
+ *                 [--tls-cert FILE] [--tls-key FILE] [--tls-client-ca FILE] [--tls-client-auth required|optional]
  *
  * Prints each bound address as "listening ADDRESS", then "ready", and serves until SIGTERM or until it has drained. SIGPIPE is left as it is: a front that
  * raised it would end this process.
@@ -28,6 +29,8 @@
 
 #include "daemon/http_front.h"
 #include "daemon/log.h"
+#include "daemon/peer.h"
+#include "daemon/tls_config.h"
 
 #define HELD_MAX 4096
 
@@ -43,6 +46,7 @@ TAILQ_HEAD(call_list, call);
 struct probe {
     struct event_base *base;
     struct http_front *front;
+    struct tls_config *tls;
     struct call_list late, parked;
     uint64_t gone, delivered, lost, pending, later_delivered, later_lost;
     int held[HELD_MAX], held_count;
@@ -233,6 +237,9 @@ static void handle_echo(struct probe *p, struct http_exchange *x, const struct h
     put_slice(out, "host", request->host);
     put_slice(out, "origin", request->origin);
     put_slice(out, "authorization", request->authorization);
+    if (request->peer->subject != NULL) {
+        fprintf(out, "subject=%s\n", request->peer->subject);
+    }
     put_slice(out, "body", request->body);
     fclose(out);
     response.body = text;
@@ -382,9 +389,37 @@ static int listen_on(struct probe *p, const char *address)
     return 0;
 }
 
+static int load_certificate(struct probe *p, int argc, char **argv)
+{
+    struct tls_files files = {0};
+    char problem[512];
+
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--tls-cert") == 0) {
+            files.cert = argv[i + 1];
+        } else if (strcmp(argv[i], "--tls-key") == 0) {
+            files.key = argv[i + 1];
+        } else if (strcmp(argv[i], "--tls-client-ca") == 0) {
+            files.ca = argv[i + 1];
+        } else if (strcmp(argv[i], "--tls-client-auth") == 0) {
+            files.client_auth = strcmp(argv[i + 1], "optional") == 0 ? TLS_CLIENT_AUTH_OPTIONAL : TLS_CLIENT_AUTH_REQUIRED;
+        }
+    }
+    if (files.cert == NULL) {
+        return 0;
+    }
+    p->tls = tls_config_new_server(&files);
+    if (p->tls == NULL || tls_config_load(p->tls, problem, sizeof(problem)) != 0) {
+        fprintf(stderr, "front_probe: %s\n", p->tls == NULL ? "no memory" : problem);
+        return -1;
+    }
+    return 0;
+}
+
 static int configure(struct probe *p, int argc, char **argv, const struct http_service *service)
 {
-    struct http_front_config config = {10000, 10000, 30000, 75000, 30000};
+    struct http_front_config config = {
+        .max_connections = 10000, .head_timeout_ms = 10000, .body_timeout_ms = 30000, .idle_timeout_ms = 75000, .stuck_timeout_ms = 30000};
     const struct {
         const char *name;
         int64_t *value;
@@ -405,6 +440,10 @@ static int configure(struct probe *p, int argc, char **argv, const struct http_s
             config.max_connections = strtoul(argv[i + 1], NULL, 10);
         }
     }
+    if (load_certificate(p, argc, argv) != 0) {
+        return -1;
+    }
+    config.tls = p->tls;
     p->front = http_front_new(p->base, &config, service);
     if (p->front == NULL) {
         return -1;
@@ -440,6 +479,7 @@ int main(int argc, char **argv)
         result = EXIT_SUCCESS;
     }
     http_front_free(p.front);
+    tls_config_free(p.tls);
     event_free(on_term);
     event_base_free(p.base);
     return result;

@@ -7,8 +7,8 @@ from pawltest.http import request_bytes
 from pawltest.wait import until
 
 
-def test_c31_a_slow_head_gets_408(start_probe):
-    probe = start_probe(head_timeout=400)
+def test_c31_a_slow_head_gets_408(start_net_probe):
+    probe = start_net_probe(head_timeout=400)
     with probe.connect() as conn:
         began = time.monotonic()
         drip = iter(b"GET / HTTP/1.1\r\nHost: h\r\nA: " + b"a" * 10_000)
@@ -31,8 +31,8 @@ def test_c31_a_slow_head_gets_408(start_probe):
         assert probe.counts()["timeouts"] == 1
 
 
-def test_c31_a_body_that_does_not_come_gets_408(start_probe):
-    probe = start_probe(body_timeout=300, head_timeout=60_000)
+def test_c31_a_body_that_does_not_come_gets_408(start_net_probe):
+    probe = start_net_probe(body_timeout=300, head_timeout=60_000)
     conns = [probe.connect() for _ in range(50)]
     for conn in conns:
         conn.send(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n0123456789")
@@ -43,15 +43,15 @@ def test_c31_a_body_that_does_not_come_gets_408(start_probe):
     assert probe.wait_counts(connections=1)["timeouts"] == 50
 
 
-def test_c31_a_chunked_body_that_does_not_end_gets_408(start_probe):
-    probe = start_probe(body_timeout=300)
+def test_c31_a_chunked_body_that_does_not_end_gets_408(start_net_probe):
+    probe = start_net_probe(body_timeout=300)
     with probe.connect() as conn:
         conn.send(b"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
         assert conn.read_reply().status == 408 and conn.at_eof()
 
 
-def test_c31_others_are_served_meanwhile_and_waiting_is_not_limited(start_probe):
-    probe = start_probe(head_timeout=300, body_timeout=300, idle_timeout=60_000, stuck_timeout=300)
+def test_c31_others_are_served_meanwhile_and_waiting_is_not_limited(start_net_probe):
+    probe = start_net_probe(head_timeout=1000, body_timeout=300, idle_timeout=60_000, stuck_timeout=1000)
     slow = [probe.connect() for _ in range(100)]
     with probe.connect() as parked:
         parked.send(request_bytes("GET", "/park"))
@@ -66,8 +66,8 @@ def test_c31_others_are_served_meanwhile_and_waiting_is_not_limited(start_probe)
         conn.close()
 
 
-def test_an_idle_connection_is_closed_without_a_word(start_probe):
-    probe = start_probe(idle_timeout=300)
+def test_an_idle_connection_is_closed_without_a_word(start_net_probe):
+    probe = start_net_probe(idle_timeout=300)
     with probe.connect() as fresh, probe.connect() as used:
         used.request("GET", "/a")
         began = time.monotonic()
@@ -75,8 +75,8 @@ def test_an_idle_connection_is_closed_without_a_word(start_probe):
         assert time.monotonic() - began >= 0.25
 
 
-def test_no_deadline_while_the_service_thinks(start_probe):
-    probe = start_probe(head_timeout=100, body_timeout=100, idle_timeout=100, stuck_timeout=100)
+def test_no_deadline_while_the_service_thinks(start_net_probe):
+    probe = start_net_probe(head_timeout=100, body_timeout=100, idle_timeout=100, stuck_timeout=100)
     with probe.connect() as conn:
         conn.send(request_bytes("GET", "/late?800"))
         assert conn.read_reply().body == b"late\n"

@@ -4,9 +4,11 @@ import multiprocessing
 import os
 import signal
 import socket
+from types import SimpleNamespace
 
 import pytest
 from pawltest.http import Conn, request_bytes
+from pawltest.tls import authority, context, open_tls
 from pawltest.wait import until
 
 PARK = request_bytes("GET", "/park")
@@ -76,8 +78,9 @@ def test_reset_that_comes_with_the_request_is_gone(probe, target):
 def test_fin_that_comes_with_the_request_is_gone(probe_by_kind, target):
     probe = probe_by_kind
     probe.counts()
+    conns = [probe.connect() for _ in range(20)] if probe.address.startswith("tls:") else []  # a handshake takes two
     os.kill(probe.pid, signal.SIGSTOP)
-    conns = [probe.connect() for _ in range(20)]
+    conns = conns or [probe.connect() for _ in range(20)]
     for conn in conns:
         conn.send(request_bytes("GET", target))
         conn.half_close()
@@ -88,8 +91,8 @@ def test_fin_that_comes_with_the_request_is_gone(probe_by_kind, target):
     assert probe.wait_counts(connections=1, parked=0)["gone"] == 20
 
 
-def _park_and_wait(address, parked):
-    conn = Conn(address)
+def _park_and_wait(address, parked, trust):
+    conn = Conn(address, sock=open_tls(address, ctx=context(trust=trust)) if address.startswith("tls:") else None)
     conn.send(PARK)
     parked.set()
     conn.sock.recv(1)
@@ -99,7 +102,7 @@ def test_a_killed_client_is_gone(probe_by_kind):
     probe = probe_by_kind
     context = multiprocessing.get_context("spawn")
     parked = context.Event()
-    client = context.Process(target=_park_and_wait, args=(probe.address, parked))
+    client = context.Process(target=_park_and_wait, args=(probe.address, parked, SimpleNamespace(path=authority().path)))
     client.start()
     assert parked.wait(60)
     probe.wait_counts(parked=1)
@@ -221,9 +224,9 @@ def test_a_reply_is_delivered_when_its_client_is_heard_of_again(probe_by_kind):
     assert probe.wait_counts(later_delivered=10, pending=0)["later_lost"] == 0
 
 
-def test_a_reply_that_nobody_reads_is_pending_then_lost(start_probe):
+def test_a_reply_that_nobody_reads_is_pending_then_lost(start_net_probe):
     """Bounded: its output stands still, so it is closed at the stuck deadline."""
-    probe = start_probe(stuck_timeout=300)
+    probe = start_net_probe(stuck_timeout=2000)
     with probe.connect() as conn:
         conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         conn.send(request_bytes("GET", "/big?16000000"))
@@ -232,8 +235,8 @@ def test_a_reply_that_nobody_reads_is_pending_then_lost(start_probe):
         assert counts["later_lost"] == 1 and counts["timeouts"] == 1 and counts["later_delivered"] == 0
 
 
-def test_a_reply_that_is_read_slowly_is_delivered_late(start_probe):
-    probe = start_probe(stuck_timeout=5000)
+def test_a_reply_that_is_read_slowly_is_delivered_late(start_net_probe):
+    probe = start_net_probe(stuck_timeout=5000)
     size = 16_000_000
     with probe.connect() as conn:
         conn.send(request_bytes("GET", f"/big?{size}"))
@@ -274,9 +277,9 @@ def test_c51_a_reply_never_reaches_the_one_who_came_after(probe):
     assert counts["requests"] > 1000
 
 
-def test_nothing_is_left_at_the_end_of_a_process_that_is_stopped_in_the_middle(start_probe):
+def test_nothing_is_left_at_the_end_of_a_process_that_is_stopped_in_the_middle(start_net_probe):
     """Parked, late, half a request, output pending: the front is freed with all of them open (the sanitizers look on)."""
-    probe = start_probe()
+    probe = start_net_probe()
     conns = [probe.connect() for _ in range(4)]
     for conn, data in zip(conns, (PARK + PARK, late(10_000), b"POST / HTTP/1.1\r\nHos", request_bytes("GET", "/big?16000000"))):
         conn.send(data)

@@ -6,8 +6,8 @@ from pawltest.http import request_bytes
 from pawltest.wait import until
 
 
-def test_p9_one_connection_too_many_gets_429(start_probe):
-    probe = start_probe(max_connections=5)
+def test_p9_one_connection_too_many_gets_429(start_net_probe):
+    probe = start_net_probe(max_connections=5)
     probe.counts()
     held = [probe.connect() for _ in range(4)]
     probe.wait_counts(connections=5)
@@ -95,8 +95,8 @@ def serves(probe):
         return conn.request("GET", "/a").status == 200
 
 
-def test_an_idle_front_is_idle(start_probe):
-    probe = start_probe()
+def test_an_idle_front_is_idle(start_net_probe):
+    probe = start_net_probe()
     conns = [probe.connect() for _ in range(100)]
     for conn in conns:
         conn.send(request_bytes("GET", "/park"))

@@ -81,8 +81,8 @@ def test_more_than_the_bound_behind_a_short_call_waits_in_the_kernel(probe):
             assert conn.read_reply().body.endswith(b"body=" + body + b"\n")
 
 
-def test_p9_big_replies_that_nobody_reads_stop_the_taking_of_requests(start_probe):
-    probe = start_probe(stuck_timeout=60_000)
+def test_p9_big_replies_that_nobody_reads_stop_the_taking_of_requests(start_net_probe):
+    probe = start_net_probe(stuck_timeout=60_000)
     with probe.connect() as conn:
         conn.send(request_bytes("GET", "/big?16000000") + numbered(200))
         probe.wait_counts(pending=1)

@@ -15,6 +15,7 @@ import pytest
 from pawltest.fixtures import LONG
 from pawltest.http import Api, Conn, lock_path
 from pawltest.residue import until_clean
+from pawltest.tls import server_arguments
 from pawltest.waiters import LONG_TTL, Waiter, at_times, close_all, gather, look, new_id
 from pawltest.wait import until
 
@@ -29,6 +30,7 @@ WAYS = {
     "two_nodes_slow_redis": (0, 1, 0.004),
 }
 if LONG:
+    WAYS["one_node_tls"] = (0, 0, 0)
     WAYS["two_nodes_back"] = (1, 0, 0)
     WAYS["two_nodes_slow_redis_back"] = (1, 0, 0.004)
     WAYS["two_nodes_very_slow_redis"] = (0, 1, 0.05)
@@ -41,7 +43,9 @@ def field(request, world, redis):
     holder, waiter, delay_s = WAYS[request.param]
     proxy = world.proxy(redis.address) if delay_s else None
     patient = ["--store-timeout", "8s"]  # a machine that is busy for a second is not what is tried here
-    nodes = [world.pawld(redis, patient), world.pawld(proxy.redis_url if proxy else redis, patient)]
+    tls = request.param == "one_node_tls"
+    first = world.pawld(redis, patient + (server_arguments() if tls else []), listen=("tls:127.0.0.1:0" if tls else "127.0.0.1:0",))
+    nodes = [first, world.pawld(proxy.redis_url if proxy else redis, patient)]
     if proxy:
         proxy.delay_up_s = proxy.delay_down_s = delay_s
         proxy.jitter_s = delay_s

@@ -81,7 +81,11 @@ START_TEST(C43_addresses)
         {"unix:/run/pawl/s", "http://localhost"},
         {"", NULL},
         {"127.0.0.1:7295", NULL},
-        {"https://127.0.0.1:7295", NULL},
+        {"https://127.0.0.1", "https://127.0.0.1:7295"},
+        {"https://[::1]:99/", "https://[::1]:99"},
+        {"https://", NULL},
+        {"HTTPS://a", NULL},
+        {"https://u:p@a:80", NULL},
         {"http://", NULL},
         {"http://:80", NULL},
         {"http://a:0", NULL},
@@ -108,6 +112,7 @@ START_TEST(C43_addresses)
         ck_assert_msg(!wrong == (rows[i].base != NULL), "%s: %s", rows[i].text, wrong ? wrong : "was taken");
         if (rows[i].base)
             ck_assert_str_eq(at.base, rows[i].base);
+        ck_assert(wrong || at.tls == (strncmp(rows[i].text, "https:", 6) == 0));
     }
 }
 END_TEST
@@ -116,7 +121,7 @@ START_TEST(an_address_that_is_none_is_said_at_once)
 {
     struct pawl *other;
 
-    ck_assert_int_eq(pawl_open("https://127.0.0.1", &other, &problem), PAWL_ERR_ARGUMENT);
+    ck_assert_int_eq(pawl_open("ftp://127.0.0.1", &other, &problem), PAWL_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(problem.message, "http://"));
     ck_assert_int_eq(pawl_open(NULL, &other, NULL), 0);
     pawl_close(other);

@@ -4,6 +4,7 @@
 #endif
 
 #include "daemon/options.h"
+#include "daemon/tls_config.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -165,20 +166,24 @@ START_TEST(every_option_reaches_its_field_from_every_place)
 {
     static const char *const as_flags =
         "--listen=[::1]:1|--listen|unix:/run/p.sock|--redis=unix:///run/r.sock|--key-prefix=|--node-name|n 1|--default-ttl=2s|--min-ttl=1s|"
-        "--max-ttl=3s|--store-timeout=4s|--recovery-window=5s|--allow-eviction|--auth-file=/a|"
-        "--insecure-listen|--max-connections=6|--request-timeout=7s|--body-timeout=8s|"
+        "--max-ttl=3s|--store-timeout=4s|--recovery-window=5s|--allow-eviction|--auth-file=/a|--tls-cert=/b|--tls-key=/c|--tls-client-ca=/"
+        "d|--tls-client-auth=optional|"
+        "--redis-ca=/e|--redis-cert=/f|--redis-key=/g|--insecure-listen|--max-connections=6|--request-timeout=7s|--body-timeout=8s|"
         "--idle-timeout=9s|--drain-timeout=0|--max-wait=11s|--max-waiters=12|--max-waiters-per-lock=13|--allow-origin=https://"
         "a.example:8443|"
         "--log-level=debug|--log-format=json";
     static const char *const as_variables =
         "PAWL_LISTEN=[::1]:1,unix:/run/p.sock|PAWL_REDIS=unix:///run/r.sock|PAWL_KEY_PREFIX=|PAWL_NODE_NAME=n 1|PAWL_DEFAULT_TTL=2s|"
         "PAWL_MIN_TTL=1s|PAWL_MAX_TTL=3s|PAWL_STORE_TIMEOUT=4s|PAWL_RECOVERY_WINDOW=5s|PAWL_ALLOW_EVICTION=true|PAWL_AUTH_FILE=/a|"
+        "PAWL_TLS_CERT=/b|PAWL_TLS_KEY=/c|PAWL_TLS_CLIENT_CA=/d|PAWL_TLS_CLIENT_AUTH=optional|PAWL_REDIS_CA=/e|PAWL_REDIS_CERT=/"
+        "f|PAWL_REDIS_KEY=/g|"
         "PAWL_INSECURE_LISTEN=true|PAWL_MAX_CONNECTIONS=6|"
         "PAWL_REQUEST_TIMEOUT=7s|PAWL_BODY_TIMEOUT=8s|PAWL_IDLE_TIMEOUT=9s|PAWL_DRAIN_TIMEOUT=0|PAWL_MAX_WAIT=11s|PAWL_MAX_WAITERS=12|"
         "PAWL_MAX_WAITERS_PER_LOCK=13|PAWL_ALLOW_ORIGIN=https://a.example:8443|PAWL_LOG_LEVEL=debug|PAWL_LOG_FORMAT=json";
     static const char *const as_text =
         "# all of them\n\n  listen = [::1]:1\nlisten=unix:/run/p.sock\nredis = unix:///run/r.sock\r\nkey-prefix =\nnode-name =\tn 1 \n"
         "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = true\nauth-file = /a\n"
+        "tls-cert = /b\ntls-key = /c\ntls-client-ca = /d\ntls-client-auth = optional\nredis-ca = /e\nredis-cert = /f\nredis-key = /g\n"
         "insecure-listen = true\nmax-connections = "
         "6\n"
         "request-timeout = 7s\nbody-timeout = 8s\nidle-timeout = 9s\ndrain-timeout = 0\nmax-wait = 11s\nmax-waiters = 12\n"
@@ -203,6 +208,13 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     ck_assert_int_eq(options.recovery_window_ms, 5000);
     ck_assert(options.recovery_window_given && options.allow_eviction && options.insecure_listen && !options.dev);
     ck_assert_str_eq(options.auth_file, "/a");
+    ck_assert_str_eq(options.tls_cert, "/b");
+    ck_assert_str_eq(options.tls_key, "/c");
+    ck_assert_str_eq(options.tls_client_ca, "/d");
+    ck_assert_uint_eq(options.tls_client_auth, TLS_CLIENT_AUTH_OPTIONAL);
+    ck_assert_str_eq(options.redis_ca, "/e");
+    ck_assert_str_eq(options.redis_cert, "/f");
+    ck_assert_str_eq(options.redis_key, "/g");
     ck_assert_int_eq(options.max_connections, 6);
     ck_assert_int_eq(options.request_timeout_ms, 7000);
     ck_assert_int_eq(options.body_timeout_ms, 8000);
@@ -333,8 +345,8 @@ END_TEST
 
 START_TEST(C43_listen_address_is_checked_before_anything_is_bound)
 {
-    static const char *const fine[] = {"127.0.0.1:7295", "0.0.0.0:0",        "localhost:65535", "[::1]:7295",
-                                       "[::]:0",         "[fe80::1%eth0]:1", "unix:/p"};
+    static const char *const fine[] = {"127.0.0.1:7295",   "0.0.0.0:0", "localhost:65535", "[::1]:7295", "[::]:0",
+                                       "[fe80::1%eth0]:1", "unix:/p",   "tls:h:1",         "tls:[::]:0"};
     static const struct {
         const char *address, *word;
     } wrong[] = {
@@ -357,6 +369,10 @@ START_TEST(C43_listen_address_is_checked_before_anything_is_bound)
         {"http://h:1", "brackets"},
         {"h:1/", "port"},
         {"*:1", "host"},
+        {"tls:", "host"},
+        {"tls:h", "port"},
+        {"tls:unix:/p", "port"},
+        {"tls:tls:h:1", "brackets"},
         {"unix:", "absolute"},
         {"unix:p", "absolute"},
         {"unix:/p/", "absolute"},
@@ -618,7 +634,7 @@ START_TEST(help_tells_of_every_option)
         ck_assert_msg(strstr(text, variable) != NULL, "%s", variable);
         count++;
     }
-    ck_assert_uint_eq(count, 29);
+    ck_assert_uint_eq(count, 36);
     free(dump);
     free(text);
 }

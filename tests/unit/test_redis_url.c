@@ -17,6 +17,8 @@ static const struct {
     const char *user, *password, *shown;
 } good[] = {
     {"redis://127.0.0.1:6379/0", "127.0.0.1", "", 6379, 0, "", "", "redis://127.0.0.1:6379/0"},
+    {"rediss://127.0.0.1:1/2", "127.0.0.1", "", 1, 2, "", "", "rediss://127.0.0.1:1/2"},
+    {"REDISS://bob:pw@redis.example.com", "redis.example.com", "", 6379, 0, "bob", "pw", "rediss://redis.example.com:6379/0"},
     {"redis://127.0.0.1", "127.0.0.1", "", 6379, 0, "", "", "redis://127.0.0.1:6379/0"},
     {"redis://redis.example.com:1/", "redis.example.com", "", 1, 0, "", "", "redis://redis.example.com:1/0"},
     {"REDIS://my_redis-1:65535/15", "my_redis-1", "", 65535, 15, "", "", "redis://my_redis-1:65535/15"},
@@ -54,7 +56,10 @@ static const struct {
     {"127.0.0.1:6379", "redis://"},
     {"http://h", "redis://"},
     {"redis:/h", "redis://"},
-    {"rediss://h:1", "rediss://"},
+    {"rediss:/h", "redis://"},
+    {"rediss://", "host"},
+    {"rediss+unix:///run/r", "redis://"},
+    {"rediss+sentinel://a", "name of the master"},
     {"sentinel://", "host"},
     {"sentinel://h", "name of the master"},
     {"sentinel://h/", "name of the master"},
@@ -151,6 +156,7 @@ static const struct {
      "sentinel://a:1,b:26379,10.0.0.1:3/my-Master_1.x/2"},
     {"sentinel://[::1]:5,[fe80::1%25eth0]/m/", 2, "::1", "fe80::1%eth0", 5, 26379, "m", 0, "", "",
      "sentinel://[::1]:5,[fe80::1%25eth0]:26379/m/0"},
+    {"rediss+sentinel://a,b:2/m", 2, "a", "b", 26379, 2, "m", 0, "", "", "rediss+sentinel://a:26379,b:2/m/0"},
     {"sentinel://bob:s%2Cc,r@a,b/m/1", 2, "a", "b", 26379, 26379, "m", 1, "bob", "s,c,r", "sentinel://a:26379,b:26379/m/1"},
     {"sentinel://:pw@a,b,c,d,e,f,g,h,i/m", 9, "a", "i", 26379, 26379, "m", 0, "", "pw",
      "sentinel://a:26379,b:26379,c:26379,d:26379,e:26379,f:26379,g:26379,h:26379,i:26379/m/0"},
@@ -170,6 +176,7 @@ START_TEST(good_url_gives_its_parts)
     ck_assert_int_eq(url.db, good[_i].db);
     ck_assert_str_eq(url.user, good[_i].user);
     ck_assert_str_eq(url.password, good[_i].password);
+    ck_assert(url.tls == redis_url_asks_for_tls(good[_i].text) && url.tls == (strncmp(good[_i].shown, "rediss:", 7) == 0));
     redis_url_show(&url, shown, sizeof(shown));
     ck_assert_str_eq(shown, good[_i].shown);
 }

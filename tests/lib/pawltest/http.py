@@ -1,7 +1,8 @@
 """HTTP/1.1 by hand: what a test sends is what goes out, and a reply is read strictly or the test fails.
 
 Conn is a connection that stays open: send any bytes in any pieces, read replies one by one. Api has the calls of pawl by name, each
-returning (status, dict). An address is what pawld logs: "127.0.0.1:4001", "[::1]:4001" or "unix:/path".
+returning (status, dict). An address is what pawld logs: "127.0.0.1:4001", "[::1]:4001", "unix:/path", or
+"tls:127.0.0.1:4001", with a certificate of the tests' own authority (tls.py).
 """
 
 import json
@@ -10,12 +11,16 @@ import socket
 import struct
 from urllib.parse import quote
 
+from pawltest.tls import TlsSocket, open_tls
+
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9]) ([ -~]*)\Z")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _NAME_SAFE = "/._-:@+=,~"
 
 
 def open_socket(address, timeout_s=30.0):
+    if address.startswith("tls:"):
+        return open_tls(address, timeout_s)
     if address.startswith("unix:"):
         sock = socket.socket(socket.AF_UNIX)
         target = address[len("unix:"):]
@@ -62,8 +67,8 @@ def _no_duplicates(pairs):
 class Conn:
     """One connection. The context manager closes it."""
 
-    def __init__(self, address, timeout_s=30.0):
-        self.sock = open_socket(address, timeout_s)
+    def __init__(self, address, timeout_s=30.0, sock=None):
+        self.sock = sock or open_socket(address, timeout_s)
         self.buffer = b""
 
     def __enter__(self):
@@ -111,11 +116,14 @@ class Conn:
         return Reply(int(match.group(2)), headers, body)
 
     def _read_exactly(self, count):
-        while len(self.buffer) < count:
+        parts, have = [self.buffer], len(self.buffer)
+        while have < count:
             chunk = self._recv()
-            assert chunk, f"closed inside a body: {len(self.buffer)} of {count} bytes"
-            self.buffer += chunk
-        body, self.buffer = self.buffer[:count], self.buffer[count:]
+            assert chunk, f"closed inside a body: {have} of {count} bytes"
+            parts.append(chunk)
+            have += len(chunk)
+        everything = b"".join(parts)
+        body, self.buffer = everything[:count], everything[count:]
         return body
 
     def _recv(self):
@@ -153,11 +161,18 @@ class Conn:
         finally:
             self.sock.settimeout(30.0)
 
+    def holds(self):
+        """Have bytes been taken off the socket that nobody has read?"""
+        return bool(self.buffer) or (isinstance(self.sock, TlsSocket) and self.sock.holds())
+
     def half_close(self):
         self.sock.shutdown(socket.SHUT_WR)
 
     def reset(self):
         """Closes with an RST instead of a FIN (on TCP)."""
+        if isinstance(self.sock, TlsSocket):
+            self.sock.rst()
+            return
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 

@@ -144,8 +144,9 @@ def gather(waiters, deadline_s=60.0, release=None, until_count=None):
             if left <= 0:
                 late = [(w.name, w.lease_id, "release" if w.releasing else "acquire") for w in waiters if w.status is None or w.releasing]
                 raise AssertionError(f"{len(late)} of {len(waiters)} without an answer after {deadline_s:g} s: {late[:5]}")
-            for key, _ in selector.select(left):
-                waiter = key.fileobj
+            # under TLS a look at what has arrived takes it off the socket, and then no select tells of it
+            taken = [w for w in waiters if w.status is None and w.conn.holds()]
+            for waiter in taken or [key.fileobj for key, _ in selector.select(left)]:
                 if waiter.status is None:
                     waiter.take()
                     order.append(waiter)
