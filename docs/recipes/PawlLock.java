@@ -75,7 +75,7 @@ public final class PawlLock implements AutoCloseable {
         try {
             HttpResponse<String> response = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
             String after = response.headers().firstValue("Retry-After").filter(text -> text.matches("[0-9]{1,6}")).orElse("0");
-            return new Reply(response.statusCode(), response.body(), Long.parseLong(after) * 1000);
+            return new Reply(response.statusCode(), response.body(), Math.min(Long.parseLong(after) * 1000, PATIENCE_MS));
         } catch (IOException none) {
             return new Reply(0, "", 0);
         }

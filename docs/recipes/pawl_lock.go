@@ -104,7 +104,7 @@ func call(ctx context.Context, lock, verb string, asked request, timeout time.Du
 	}
 	answer.status = response.StatusCode
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
-		answer.retryAfter = time.Duration(seconds) * time.Second
+		answer.retryAfter = shorter(time.Duration(seconds)*time.Second, patience)
 	}
 	return answer
 }

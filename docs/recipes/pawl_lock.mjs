@@ -45,8 +45,8 @@ async function call(lock, verb, params, timeoutMs, signal) {
     signal?.addEventListener("abort", leave);
     try {
         const response = await fetch(`${SERVER}/v1/locks/${lock}/${verb}`, { method: "POST", body: JSON.stringify(params), signal: abort.signal });
-        const retryAfterMs = Number(response.headers.get("retry-after") ?? 0) * 1000 || 0;
-        return { status: response.status, reply: await response.json(), retryAfterMs };
+        const retryAfterMs = Math.min(Number(response.headers.get("retry-after") ?? 0) * 1000 || 0, PATIENCE_MS);
+        return { status: response.status, reply: (await response.json()) ?? {}, retryAfterMs };
     } catch {
         return { status: 0, reply: {}, retryAfterMs: 0 };
     } finally {
@@ -85,7 +85,7 @@ async function acquire(lock, ttlMs, waitMs, signal) {
             const { status, reply, retryAfterMs } = await call(lock, "acquire", asked, leftMs + 5_000, signal);
             if (status === 200) {
                 lease.token = reply.token;
-                lease.deadline = sent + reply.ttl_ms;
+                lease.deadline = sent + (reply.ttl_ms ?? 0);
                 // A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
                 if (now() < sent + ttlMs / 3 || (await lease.renew(5_000)).renewed) return lease;
             } else if (status === 409) {
@@ -144,7 +144,7 @@ class Lease {
         const sent = now();
         const asked = { lease_id: this.id, ttl_ms: this.ttlMs };
         const { status, reply, retryAfterMs } = await call(this.lock, "renew", asked, timeoutMs, this.#done.signal);
-        if (status === 200) this.deadline = sent + reply.ttl_ms;
+        if (status === 200) this.deadline = sent + (reply.ttl_ms ?? 0);
         if (status === 410) this.lose();
         return { renewed: status === 200, retryAfterMs };
     }
@@ -163,6 +163,7 @@ class Lease {
 
     start(signal) {
         signal?.addEventListener("abort", () => this.lose(signal.reason), { once: true });
+        if (signal?.aborted) this.lose(signal.reason);
         this.#keepAlive = this.#run();
     }
 

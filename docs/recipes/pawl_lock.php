@@ -79,7 +79,7 @@ function call(string $lock, string $verb, array $params, int $timeout_ms, bool $
         CURLOPT_PROGRESSFUNCTION => fn () => $stoppable && Signals::$ended ? 1 : 0,
         CURLOPT_HEADERFUNCTION => function ($curl, string $line) use (&$retry_after_ms): int {
             if (preg_match('/^retry-after: *([0-9]{1,6})\s*$/i', $line, $found)) {
-                $retry_after_ms = (int) $found[1] * 1000;
+                $retry_after_ms = min((int) $found[1] * 1000, PATIENCE_MS);
             }
             return strlen($line);
         },
@@ -130,7 +130,7 @@ class Lease
                 $message = $reply['message'] ?? '';
                 if ($status === 200) {
                     $this->token = $reply['token'];
-                    $this->until($sent + $reply['ttl_ms']);
+                    $this->until($sent + ($reply['ttl_ms'] ?? 0));
                     // A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
                     if (now_ms() < $sent + $this->ttl_ms / 3 || $this->renew(5_000)) {
                         return;
@@ -192,7 +192,7 @@ class Lease
         $sent = now_ms();
         [$status, $reply, $retry_after_ms] = call($this->lock, 'renew', ['lease_id' => $this->id, 'ttl_ms' => $this->ttl_ms], $timeout_ms);
         if ($status === 200) {
-            $this->until($sent + $reply['ttl_ms']);
+            $this->until($sent + ($reply['ttl_ms'] ?? 0));
         } elseif ($status === 410) {
             $this->lost = true;
         }
@@ -207,7 +207,7 @@ class Lease
 }
 
 // Runs $work($lease) in a child while the lease is renewed, and releases it when the child and what it started have ended. Returns the exit code that
-// $work returned, or 128 + n after a signal. SIGTERM and SIGINT end a wait for the lock, or the work.
+// $work returned (that of complain() if it threw), or 128 + n after a signal. SIGTERM and SIGINT end a wait for the lock, or the work.
 function locked(string $lock, int $ttl_ms, int $wait_ms, callable $work): int
 {
     $signals = [SIGTERM, SIGINT];
@@ -229,7 +229,11 @@ function locked(string $lock, int $ttl_ms, int $wait_ms, callable $work): int
                 pcntl_signal($signal, SIG_DFL);
             }
             pcntl_sigprocmask(SIG_UNBLOCK, $signals);
-            exit($work($lease));
+            try {
+                exit($work($lease));
+            } catch (\Throwable $error) { // the lease is the parent's to release
+                exit(complain($error));
+            }
         }
         pcntl_sigprocmask(SIG_UNBLOCK, $signals);
         if ($child < 0) {
@@ -240,7 +244,7 @@ function locked(string $lock, int $ttl_ms, int $wait_ms, callable $work): int
             $lease->keep();
             sleep_ms(20);
         }
-        posix_kill(-$child, SIGKILL); // what it left behind
+        end_group($child);
         $child = 0;
         return pcntl_wifexited($status) ? pcntl_wexitstatus($status) : 128 + pcntl_wtermsig($status);
     } finally {
@@ -261,7 +265,15 @@ function end_work(int $child, int $grace_ms): void
         }
         sleep_ms(5);
     }
-    posix_kill(-$child, SIGKILL);
+    end_group($child);
+}
+
+// Ends what the child left behind. In a container without an init, dead processes may stay listed, so this doesn't wait for ever.
+function end_group(int $child): void
+{
+    for ($tries = 0; $tries < 100 && posix_kill(-$child, SIGKILL); $tries++) {
+        sleep_ms(10);
+    }
 }
 
 // ---------------------------------------------------------------- the work: its database checks the token (share/pawl/guards/sqlite)
@@ -322,12 +334,8 @@ function main(array $args): int
     [, $lock, $ttl_ms, $wait_ms, $database, $steps, $pause_ms] = $args;
     try {
         return locked($lock, (int) $ttl_ms, (int) $wait_ms, function (Lease $lease) use ($database, $steps, $pause_ms): int {
-            try {
-                count_up($lease, $database, (int) $steps, (int) $pause_ms);
-                return 0;
-            } catch (\Throwable $error) {
-                return complain($error);
-            }
+            count_up($lease, $database, (int) $steps, (int) $pause_ms);
+            return 0;
         });
     } catch (\Throwable $error) {
         return complain($error);

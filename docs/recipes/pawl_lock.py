@@ -74,7 +74,8 @@ def call(lock, verb, params, timeout_s):
         connection.request("POST", f"/v1/locks/{quote(lock, safe='/')}/{verb}", json.dumps(params))
         response = connection.getresponse()
         wait = response.getheader("Retry-After", "")
-        return response.status, json.loads(response.read()), int(wait) if wait.isdigit() else 0
+        reply = json.loads(response.read())
+        return response.status, reply if isinstance(reply, dict) else {}, min(int(wait), PATIENCE_S) if wait.isdigit() else 0
     except (OSError, http.client.HTTPException, ValueError):
         return 0, {}, 0
     finally:
@@ -101,7 +102,7 @@ def acquire(lock, ttl_ms, wait_ms):
             status, reply, retry_after = call(lock, "acquire", asked, left_ms / 1000 + 5)
             if status == 200:
                 lease.token = reply["token"]
-                lease.deadline = sent + reply["ttl_ms"] / 1000
+                lease.deadline = sent + reply.get("ttl_ms", 0) / 1000
             elif status == 409:
                 raise Held(f"{lock} is held by {(reply.get('holder') or {}).get('owner', 'somebody')}")
             elif not worth_repeating(status):
@@ -147,7 +148,7 @@ class Lease:
         sent = now()
         status, reply, retry_after = call(self.lock, "renew", {"lease_id": self.id, "ttl_ms": self.ttl_ms}, timeout_s)
         if status == 200:
-            self.deadline = sent + reply["ttl_ms"] / 1000
+            self.deadline = sent + reply.get("ttl_ms", 0) / 1000
         elif status == 410:
             self.lost.set()
         return status == 200, retry_after

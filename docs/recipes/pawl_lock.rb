@@ -57,8 +57,8 @@ module PawlLock
     http.open_timeout = http.read_timeout = http.write_timeout = timeout_s
     http.max_retries = 0 # repeating is done below, where the time is known
     response = http.start { http.post("/v1/locks/#{lock}/#{verb}", JSON.generate(params)) }
-    [response.code.to_i, JSON.parse(response.body), response["Retry-After"].to_i]
-  rescue SystemCallError, SocketError, IOError, Timeout::Error, Net::ProtocolError, Net::HTTPBadResponse, JSON::ParserError
+    [response.code.to_i, Hash(JSON.parse(response.body)), response["Retry-After"].to_i.clamp(0, PATIENCE_S)]
+  rescue StandardError # refused, reset, timed out, or no JSON; a signal is none of these
     [0, {}, 0]
   end
 
@@ -90,7 +90,7 @@ module PawlLock
       asked = { lease_id: lease.id, ttl_ms: ttl_ms, wait_ms: left_ms, owner: "#{Socket.gethostname}:#{Process.pid}" }
       status, reply, retry_after = call(lock, "acquire", asked, left_ms / 1000.0 + 5)
       if status == 200
-        lease.granted(reply["token"], sent + reply["ttl_ms"] / 1000.0)
+        lease.granted(reply["token"], sent + reply["ttl_ms"].to_i / 1000.0)
         # A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
         return lease if now < sent + lease.ttl / 3 || lease.renew(5).first
       elsif status == 409
@@ -145,7 +145,7 @@ module PawlLock
     def renew(timeout_s)
       sent = PawlLock.now
       status, reply, retry_after = PawlLock.call(@lock, "renew", { lease_id: @id, ttl_ms: @ttl_ms }, timeout_s)
-      @deadline = sent + reply["ttl_ms"] / 1000.0 if status == 200
+      @deadline = sent + reply["ttl_ms"].to_i / 1000.0 if status == 200
       lose if status == 410
       [status == 200, retry_after]
     end
@@ -256,7 +256,7 @@ end
 # Reads a number, thinks about it, writes the next one: between the two, nobody else may.
 def count(lease, database, steps, pause_s)
   db = SQLite3::Database.new(database)
-  # Not busy_timeout, which would keep the other threads, and so the keep-alive, from running while it waits.
+  # Not busy_timeout: the gem lets no other thread run within a call, so the keep-alive couldn't while that waits. Nor can it within one long statement.
   db.busy_handler { |tries| sleep(0.02) && tries < 1000 }
   steps.times do
     lease.check

@@ -67,9 +67,10 @@ sleep_ms() {
     if [ "$1" -gt 0 ]; then aside sleep "$(seconds "$1")"; fi
 }
 
-# NAME -> the whole number of that name in $reply
+# NAME -> the whole number of that name in $reply, or 0
 number() {
-    printf '%s\n' "$reply" | sed -n 's/.*"'"$1"'": *\([0-9][0-9]*\).*/\1/p'
+    found=$(printf '%s\n' "$reply" | sed -n 's/.*"'"$1"'": *\([0-9][0-9]*\).*/\1/p')
+    echo "${found:-0}"
 }
 
 # VERB TIMEOUT_MS QUERY -> $status (000 without an answer: what became of the request isn't known), $reply, $retry_after_ms
@@ -78,7 +79,7 @@ call() {
     aside curl --silent --request POST --noproxy '*' --globoff --max-time "$(seconds "$2")" ${socket:+--unix-socket "$socket"} \
         --output "$folder/$side.reply" --write-out '%{http_code} %header{retry-after}\n' "$base/v1/locks/$PAWL_LOCK/$1?lease_id=$lease_id$3" \
         >"$folder/$side.status" && read -r status retry_after <"$folder/$side.status" && reply=$(cat "$folder/$side.reply")
-    case $retry_after in '' | *[!0-9]*) retry_after_ms=0 ;; *) retry_after_ms=$((retry_after * 1000)) ;; esac
+    case $retry_after in [1-9] | [1-9][0-9]) retry_after_ms=$(at_most $((retry_after * 1000)) "$patience_ms") ;; *) retry_after_ms=0 ;; esac
 }
 
 # A number of milliseconds -> the same, or the second one if that is smaller / greater
@@ -188,8 +189,11 @@ finish() {
             end_work &
             wait "$work" 2>/dev/null
         fi
-        signal_work KILL # what it left behind
-        while kill -s 0 -- "-$work" 2>/dev/null; do sleep 0.05; done
+        tries=0 # what it left behind; in a container without an init, dead processes may stay listed, so this doesn't wait for ever
+        while [ "$tries" -lt 20 ] && kill -s KILL -- "-$work" 2>/dev/null; do
+            sleep 0.05
+            tries=$((tries + 1))
+        done
     fi
     if [ -n "$keeper" ]; then kill "$keeper" 2>/dev/null; fi
     if [ -n "$lease_id" ]; then release; fi

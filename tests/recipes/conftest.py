@@ -68,7 +68,7 @@ class Lock:
         return self.redis.command("EXISTS", self.key()) == 1
 
     def waiters(self):
-        return self.api.inspect(self.name)[1]["waiters"]
+        return self.api.inspect(self.name)[1].get("waiters")
 
     def take(self, **how):
         status, lease = self.api.acquire(self.name, **{"ttl_ms": 60_000, **how})
@@ -92,12 +92,13 @@ def book(tmp_path, lock):
 
 
 @pytest.fixture
-def run(request, recipe, shared, lock, book):
-    """run(...) starts the recipe on the test's lock; all are ended afterwards, and what they said is shown if the test failed."""
+def run(request, shared, lock, book):
+    """run(...) starts the test's recipe, or `what`, on the test's lock; all are ended afterwards, and what they said is shown if the test failed."""
     started = []
 
     def start(what=None, server=None, name=None, database=None, ttl_ms=30_000, wait_ms=0, steps=1, pause_ms=10):
-        started.append(Run(what or recipe, server or shared.node.address, name or lock.name, ttl_ms, wait_ms, database or book.path, steps, pause_ms))
+        what = what or request.getfixturevalue("recipe")
+        started.append(Run(what, server or shared.node.address, name or lock.name, ttl_ms, wait_ms, database or book.path, steps, pause_ms))
         return started[-1]
 
     yield start

@@ -98,9 +98,7 @@ def test_workers_do_not_work_at_once_p1(recipe, run, lock, book):
     lock.left_nothing()
 
 
-def test_the_languages_share_one_lock_p1(run, recipe, lock, book, compiled):
-    if recipe.name != "python":
-        pytest.skip("once is enough")
+def test_the_languages_share_one_lock_p1(run, lock, book, compiled):
     there = [each for each in RECIPES if not each.missing()]
     for each in there:
         each.compile(compiled)
@@ -113,12 +111,12 @@ def test_the_languages_share_one_lock_p1(run, recipe, lock, book, compiled):
 def test_waits_for_its_turn_p6(recipe, run, lock, book):
     """The wait is longer than the ttl, so a deadline that is counted from the acquire has passed before the work begins."""
     holder = lock.take()
-    waiter = run(wait_ms=60_000, ttl_ms=2000)
+    waiter = run(wait_ms=60_000, ttl_ms=4000)
     until(lambda: lock.waiters() == 1, what="the recipe waits")
     waiting = time.monotonic()
     hasty = run(wait_ms=50)
     assert hasty.ended() == HELD, hasty.stderr()
-    until(lambda: time.monotonic() > waiting + 2.2, what="more than the ttl has passed")
+    until(lambda: time.monotonic() > waiting + 4.2, what="more than the ttl has passed")
     assert waiter.running() and book.value(lock.name) == 0
     lock.free(holder)
     assert waiter.ended() == 0
@@ -148,7 +146,7 @@ def test_its_node_restarts_while_it_waits_p7_c18(recipe, run, world, shared, loc
     before = proxy.connects
     node.restart()
     proxy.target = at(node.address)
-    until(lambda: node.api().inspect(lock.name)[1]["waiters"] == 1 and proxy.connects > before, what="the recipe waits at the new node")
+    until(lambda: node.api().inspect(lock.name)[1].get("waiters") == 1 and proxy.connects > before, what="the recipe waits at the new node")
     lock.free(holder)
     assert waiter.ended() == 0, waiter.stderr()
     assert book.value(lock.name) == 1
