@@ -24,13 +24,17 @@ import java.util.regex.Pattern;
  *     }
  * </pre>
  *
- * What is promised. The work's thread is interrupted a quarter of the ttl before the lease can end, by a monotonic clock that is read before each
- * request is sent. Work that hasn't stopped a sixth of the ttl later is ended with its process: Java can't end a thread. Nobody can stop a process that
- * is stopped itself (and this clock stops while the machine is suspended), so the database must check the token; guarded() does it for SQLite.
+ * What is promised. The work's thread is interrupted a quarter of the ttl before the lease can end, by a
+ * monotonic clock that is read before each request is sent. Work that hasn't stopped a sixth of the ttl later
+ * is ended with its process: Java can't end a thread. Nobody can stop a process that is stopped itself (and
+ * this clock stops while the machine is suspended), so the database must check the token; guarded() does it
+ * for SQLite.
  *
- * As a program: java PawlLock.java LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see clients.md. Exit codes: 0 done, 1 the work
- * failed, 113 the lease was lost, 114 somebody else has the lock, 115 pawld gave no good answer.
- * PAWL_SERVER: where pawld is, http://HOST:PORT (HttpClient knows no unix sockets); http://127.0.0.1:7295 unless set.
+ * As a program: java PawlLock.java LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see
+ * clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
+ * 115 pawld gave no good answer.
+ * PAWL_SERVER: where pawld is, http://HOST:PORT (HttpClient knows no unix sockets); http://127.0.0.1:7295
+ * unless set.
  */
 public final class PawlLock implements AutoCloseable {
     /** Somebody else has the lock, also after the wait. */
@@ -104,8 +108,9 @@ public final class PawlLock implements AutoCloseable {
     }
 
     /**
-     * A lease that is renewed until close(). The lease id is made once: with it, every repetition means the same lease and the same place in the queue.
-     * The thread that calls this is the one that is interrupted when the lease is lost.
+     * A lease that is renewed until close(). The lease id is made once: with it, every repetition means the
+     * same lease and the same place in the queue. The thread that calls this is the one that is interrupted
+     * when the lease is lost.
      */
     public static PawlLock acquire(String lock, long ttlMs, long waitMs) throws Held, Unavailable, InterruptedException {
         PawlLock lease = new PawlLock(lock, ttlMs);
@@ -130,14 +135,17 @@ public final class PawlLock implements AutoCloseable {
             if (reply.status() == 200) {
                 token = reply.number("token");
                 deadline = sent + reply.number("ttl_ms");
-                // A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
+                // A grant that came after a wait is counted from before the wait, so it is renewed first,
+                // which tells a deadline to work with.
                 if (now() < sent + ttlMs / 3 || renew(5_000).status() == 200) return;
             } else if (reply.status() == 409) {
                 throw new Held(lock + " is held by somebody else: " + reply.body().strip());
             } else if (!reply.worthRepeating()) {
                 throw new Unavailable("pawld refuses: " + reply.status() + " " + reply.body().strip());
             }
-            if (now() > begun + waitMs + PATIENCE_MS) throw new Unavailable("no good answer from " + SERVER + ": " + reply.status() + " " + reply.body());
+            if (now() > begun + waitMs + PATIENCE_MS) {
+                throw new Unavailable("no good answer from " + SERVER + ": " + reply.status() + " " + reply.body().strip());
+            }
             Thread.sleep(Math.max(reply.retryAfterMs(), jitter(pause)));
         }
     }
@@ -250,12 +258,15 @@ public final class PawlLock implements AutoCloseable {
     // ---------------------------------------------------------------- the work: its database checks the token (share/pawl/guards/sqlite)
 
     /**
-     * One transaction, which is refused once a later holder has written; returns what it printed. It is run by the command sqlite3 here, as JDBC comes
-     * without drivers: with yours, send the same statements through one Connection with setAutoCommit(false).
+     * One transaction, which is refused once a later holder has written; returns what it printed. It is run
+     * by the command sqlite3 here, as JDBC comes without drivers: with yours, send the same statements
+     * through one Connection with setAutoCommit(false).
      */
-    private static String guarded(PawlLock lease, String database, String sql) throws LeaseLost, IOException, InterruptedException {
+    private static String guarded(PawlLock lease, String database, String sql)
+            throws LeaseLost, IOException, InterruptedException {
         String claim = "INSERT INTO pawl_fence (resource, token) VALUES ('" + lease.lock + "', " + lease.token + "); ";
-        Process process = new ProcessBuilder("sqlite3", "-bail", "-cmd", ".timeout 20000", database, "BEGIN IMMEDIATE; " + claim + sql + "; COMMIT;")
+        String transaction = "BEGIN IMMEDIATE; " + claim + sql + "; COMMIT;";
+        Process process = new ProcessBuilder("sqlite3", "-bail", "-cmd", ".timeout 20000", database, transaction)
             .redirectErrorStream(true).start();
         String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8).strip();
         boolean interrupted = false;
@@ -273,7 +284,8 @@ public final class PawlLock implements AutoCloseable {
     }
 
     /** Reads a number, thinks about it, writes the next one: between the two, nobody else may. */
-    private static void count(PawlLock lease, String database, int steps, long pauseMs) throws LeaseLost, IOException, InterruptedException {
+    private static void count(PawlLock lease, String database, int steps, long pauseMs)
+            throws LeaseLost, IOException, InterruptedException {
         for (; steps > 0; steps--) {
             lease.check();
             long value = Long.parseLong(guarded(lease, database, "SELECT value FROM tally WHERE name = '" + lease.lock + "'"));

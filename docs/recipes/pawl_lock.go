@@ -4,12 +4,15 @@
 //		... // lease.Token goes with every write to a store that checks it; ctx is done when the work has to stop
 //	})
 //
-// What is promised. The work's context is cancelled a quarter of the ttl before the lease can end, by a monotonic clock that is read before each request
-// is sent. Work that hasn't stopped a sixth of the ttl later is ended with its process: Go can't end a goroutine. Nobody can stop a process that is
-// stopped itself (and this clock stops while the machine is suspended), so the database must check the token; guarded does it for SQLite.
+// What is promised. The work's context is cancelled a quarter of the ttl before the lease can end, by a
+// monotonic clock that is read before each request is sent. Work that hasn't stopped a sixth of the ttl later
+// is ended with its process: Go can't end a goroutine. Nobody can stop a process that is stopped itself (and
+// this clock stops while the machine is suspended), so the database must check the token; guarded does it for
+// SQLite.
 //
-// As a program: pawl_lock LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see clients.md. Exit codes: 0 done, 1 the work failed,
-// 113 the lease was lost, 114 somebody else has the lock, 115 pawld gave no good answer.
+// As a program: pawl_lock LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see
+// clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
+// 115 pawld gave no good answer.
 // PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
 package main
 
@@ -161,8 +164,9 @@ type Lease struct {
 	lost     bool
 }
 
-// Locked runs work while the lease is renewed, and releases it when the work has ended in whatever way. When ctx ends, so do a wait for the lock and the
-// work. A work that was told to stop returns its context's error, which Locked makes ErrLeaseLost if that was the reason.
+// Locked runs work while the lease is renewed, and releases it when the work has ended in whatever way. When
+// ctx ends, so do a wait for the lock and the work. A work that was told to stop returns its context's error,
+// which Locked makes ErrLeaseLost if that was the reason.
 func Locked(ctx context.Context, lock string, ttl, wait time.Duration, work func(context.Context, *Lease) error) (err error) {
 	lease, err := acquire(ctx, lock, ttl, wait)
 	if err != nil {
@@ -188,7 +192,8 @@ func Locked(ctx context.Context, lock string, ttl, wait time.Duration, work func
 	return err
 }
 
-// A Lease that nobody renews yet. The lease id is made once: with it, every repetition means the same lease and the same place in the queue.
+// A Lease that nobody renews yet. The lease id is made once: with it, every repetition means the same lease
+// and the same place in the queue.
 func acquire(ctx context.Context, lock string, ttl, wait time.Duration) (*Lease, error) {
 	id, err := newUUID()
 	if err != nil {
@@ -212,7 +217,8 @@ func acquire(ctx context.Context, lock string, ttl, wait time.Duration) (*Lease,
 		case answer.status == 200:
 			lease.Token = answer.Token
 			lease.deadline = sent.Add(time.Duration(answer.TTL) * time.Millisecond)
-			// A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
+			// A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a
+			// deadline to work with.
 			if time.Since(sent) < ttl/3 {
 				return lease, nil
 			}
@@ -286,7 +292,8 @@ func (l *Lease) release() {
 	}
 }
 
-// Renews at a third of the ttl, and again with back-off when there is no good answer; calls stop when there is no more time. Returns when done.
+// Renews at a third of the ttl, and again with back-off when there is no good answer; calls stop when there
+// is no more time. Returns when done.
 func (l *Lease) keepAlive(done context.Context, stop func()) {
 	pause, next := backOff, l.left()-l.ttl*5/12 // a third of the ttl after the request: 3/4 are left then, less 5/12
 	for sleep(done, shorter(next, l.left())) {
@@ -315,11 +322,13 @@ func (l *Lease) keepAlive(done context.Context, stop func()) {
 
 // ---------------------------------------------------------------- the work: its database checks the token (share/pawl/guards/sqlite)
 
-// One transaction, which is refused once a later holder has written; returns what it printed. It is run by the command sqlite3 here, as database/sql
-// comes without drivers: with yours, send the same statements through one sql.Conn.
+// One transaction, which is refused once a later holder has written; returns what it printed. It is run by
+// the command sqlite3 here, as database/sql comes without drivers: with yours, send the same statements
+// through one sql.Conn.
 func guarded(lease *Lease, database, sql string) (string, error) {
 	claim := fmt.Sprintf("INSERT INTO pawl_fence (resource, token) VALUES ('%s', %d);", lease.Lock, lease.Token)
-	out, err := exec.Command("sqlite3", "-bail", "-cmd", ".timeout 20000", database, "BEGIN IMMEDIATE; "+claim+" "+sql+"; COMMIT;").CombinedOutput()
+	transaction := "BEGIN IMMEDIATE; " + claim + " " + sql + "; COMMIT;"
+	out, err := exec.Command("sqlite3", "-bail", "-cmd", ".timeout 20000", database, transaction).CombinedOutput()
 	said := strings.TrimSpace(string(out))
 	if err != nil && strings.Contains(said, "PAWL1") {
 		return "", fmt.Errorf("%w: refused by the database: %s", ErrLeaseLost, said)
@@ -346,7 +355,8 @@ func count(ctx context.Context, lease *Lease, database string, steps int, pause 
 		if err := lease.Check(); err != nil {
 			return err
 		}
-		if _, err := guarded(lease, database, fmt.Sprintf("UPDATE tally SET value = %d WHERE name = '%s'", value+1, lease.Lock)); err != nil {
+		update := fmt.Sprintf("UPDATE tally SET value = %d WHERE name = '%s'", value+1, lease.Lock)
+		if _, err := guarded(lease, database, update); err != nil {
 			return err
 		}
 	}

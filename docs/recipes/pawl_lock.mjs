@@ -6,14 +6,17 @@
 //         lease.check();       // between steps: throws LeaseLost once it is time to stop
 //     });                      // lease.signal is an AbortSignal for whatever takes one
 //
-// What is promised. Work is told to stop a quarter of the ttl before the lease can end, by a monotonic clock that is read before each request is sent.
-// Work that hasn't stopped a sixth of the ttl later is ended with its process. Work that keeps the event loop busy keeps the renewals from being sent
-// as well: give such work to a Worker. Nobody can stop a process that is stopped itself (and this clock stops while the machine is suspended), so the
-// database must check the token; `guarded` does it for SQLite.
+// What is promised. Work is told to stop a quarter of the ttl before the lease can end, by a monotonic clock
+// that is read before each request is sent. Work that hasn't stopped a sixth of the ttl later is ended with
+// its process. Work that keeps the event loop busy keeps the renewals from being sent as well: give such work
+// to a Worker. Nobody can stop a process that is stopped itself (and this clock stops while the machine is
+// suspended), so the database must check the token; `guarded` does it for SQLite.
 //
-// As a program: pawl_lock.mjs LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see clients.md. Exit codes: 0 done, 1 the work
-// failed, 113 the lease was lost, 114 somebody else has the lock, 115 pawld gave no good answer.
-// PAWL_SERVER: where pawld is, http://HOST:PORT (fetch knows no unix sockets); http://127.0.0.1:7295 unless set.
+// As a program: pawl_lock.mjs LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see
+// clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
+// 115 pawld gave no good answer.
+// PAWL_SERVER: where pawld is, http://HOST:PORT (fetch knows no unix sockets); http://127.0.0.1:7295 unless
+// set.
 
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -36,15 +39,17 @@ const jitter = (ms) => ms * (0.5 + Math.random() / 2);
 
 // ---------------------------------------------------------------- one call
 
-// { status, reply, retryAfterMs }; status 0 if there was no answer, and what became of the request isn't known. fetch gives up after five minutes without
-// an answer, whatever is asked for here; a longer wait is then repeated, and keeps its place in the queue.
+// { status, reply, retryAfterMs }; status 0 if there was no answer, and what became of the request isn't
+// known. fetch gives up after five minutes without an answer, whatever is asked for here; a longer wait is
+// then repeated, and keeps its place in the queue.
 async function call(lock, verb, params, timeoutMs, signal) {
     const abort = new AbortController();
     const timer = setTimeout(() => abort.abort(), timeoutMs);
     const leave = () => abort.abort();
     signal?.addEventListener("abort", leave);
     try {
-        const response = await fetch(`${SERVER}/v1/locks/${lock}/${verb}`, { method: "POST", body: JSON.stringify(params), signal: abort.signal });
+        const request = { method: "POST", body: JSON.stringify(params), signal: abort.signal };
+        const response = await fetch(`${SERVER}/v1/locks/${lock}/${verb}`, request);
         const retryAfterMs = Math.min(Number(response.headers.get("retry-after") ?? 0) * 1000 || 0, PATIENCE_MS);
         return { status: response.status, reply: (await response.json()) ?? {}, retryAfterMs };
     } catch {
@@ -59,8 +64,8 @@ const worthRepeating = (status) => [0, 408, 429].includes(status) || status >= 5
 
 // ---------------------------------------------------------------- a lease
 
-// Runs work(lease) while the lease is renewed, and releases it when the work has ended in whatever way. An aborted `signal` (a SIGTERM, say) ends a wait
-// for the lock, and the work as if the lease were lost.
+// Runs work(lease) while the lease is renewed, and releases it when the work has ended in whatever way. An
+// aborted `signal` (a SIGTERM, say) ends a wait for the lock, and the work as if the lease were lost.
 export async function locked(lock, { ttlMs, waitMs, signal }, work) {
     const lease = await acquire(lock, ttlMs, waitMs, signal);
     try {
@@ -71,7 +76,8 @@ export async function locked(lock, { ttlMs, waitMs, signal }, work) {
     }
 }
 
-// A Lease that nobody renews yet. The lease id is made once: with it, every repetition means the same lease and the same place in the queue.
+// A Lease that nobody renews yet. The lease id is made once: with it, every repetition means the same lease
+// and the same place in the queue.
 async function acquire(lock, ttlMs, waitMs, signal) {
     const lease = new Lease(lock, ttlMs);
     const begun = now();
@@ -86,14 +92,17 @@ async function acquire(lock, ttlMs, waitMs, signal) {
             if (status === 200) {
                 lease.token = reply.token;
                 lease.deadline = sent + (reply.ttl_ms ?? 0);
-                // A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
+                // A grant that came after a wait is counted from before the wait, so it is renewed first,
+                // which tells a deadline to work with.
                 if (now() < sent + ttlMs / 3 || (await lease.renew(5_000)).renewed) return lease;
             } else if (status === 409) {
                 throw new Held(`${lock} is held by ${reply.holder?.owner ?? "somebody"}`);
             } else if (!worthRepeating(status)) {
                 throw new Unavailable(`pawld refuses: ${status} ${reply.message ?? ""}`);
             }
-            if (now() > begun + waitMs + PATIENCE_MS) throw new Unavailable(`no good answer from ${SERVER}: ${status} ${reply.message ?? ""}`);
+            if (now() > begun + waitMs + PATIENCE_MS) {
+                throw new Unavailable(`no good answer from ${SERVER}: ${status} ${reply.message ?? ""}`);
+            }
             await delay(Math.max(retryAfterMs, jitter(pause)), undefined, { signal });
             pause = Math.min(pause * 2, BACK_OFF_CAP_MS);
         }
@@ -191,7 +200,8 @@ class Lease {
             if (await this.#pause(Math.min(due, this.#stopAt()) - now())) return;
             const left = this.#stopAt() - now();
             if (left <= 0 || this.signal.aborted) break;
-            const { renewed, retryAfterMs } = await this.renew(Math.max(100, left / 3)); // one answer that never comes must not use up all the time
+            // one answer that never comes must not use up all the time
+            const { renewed, retryAfterMs } = await this.renew(Math.max(100, left / 3));
             if (renewed) {
                 pause = BACK_OFF_MS;
                 due = this.deadline - (this.ttlMs * 2) / 3;
@@ -210,8 +220,9 @@ class Lease {
 
 // ---------------------------------------------------------------- the work: its database checks the token (share/pawl/guards/sqlite)
 
-// One transaction, which is refused once a later holder has written; resolves to what it printed. It is run by the command sqlite3 here, as Node.js 18
-// has no driver of its own: with yours, send the same statements through one connection.
+// One transaction, which is refused once a later holder has written; resolves to what it printed. It is run
+// by the command sqlite3 here, as Node.js 18 has no driver of its own: with yours, send the same statements
+// through one connection.
 function guarded(lease, database, sql) {
     const claim = `INSERT INTO pawl_fence (resource, token) VALUES ('${lease.lock}', ${lease.token});`;
     const args = ["-bail", "-cmd", ".timeout 20000", database, `BEGIN IMMEDIATE; ${claim} ${sql}; COMMIT;`];

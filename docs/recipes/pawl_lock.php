@@ -1,21 +1,25 @@
 #!/usr/bin/env php
 <?php
-// A lock of pawl in PHP 8 on the command line, with curl, pcntl and posix (Debian: php-cli, php-curl); the work's database is SQLite (php-sqlite3).
+// A lock of pawl in PHP 8 on the command line, with curl, pcntl and posix (Debian: php-cli, php-curl); the
+// work's database is SQLite (php-sqlite3).
 //
 //     $code = PawlLock\locked('report', 30_000, 60_000, function (PawlLock\Lease $lease): int {
 //         ...                  // $lease->token goes with every write to a store that checks it
 //         return 0;            // the exit code of the work
 //     });
 //
-// The work runs in a process of its own, while this one renews the lease; so open what it needs, such as the database, inside of it. A web request can't
-// do this: there, call $lease->keep() between the steps of the work, which renews when it is time and throws LeaseLost when it is over.
+// The work runs in a process of its own, while this one renews the lease; so open what it needs, such as the
+// database, inside of it. A web request can't do this: there, call $lease->keep() between the steps of the
+// work, which renews when it is time and throws LeaseLost when it is over.
 //
-// What is promised. The work's whole process group gets TERM a quarter of the ttl before the lease can end, and KILL a sixth of the ttl later, by a
-// monotonic clock that is read before each request is sent. Nobody can stop work while the machine stands still (and this clock stops while it is
-// suspended), so the database must check the token; guarded() does it for SQLite.
+// What is promised. The work's whole process group gets TERM a quarter of the ttl before the lease can end,
+// and KILL a sixth of the ttl later, by a monotonic clock that is read before each request is sent. Nobody
+// can stop work while the machine stands still (and this clock stops while it is suspended), so the database
+// must check the token; guarded() does it for SQLite.
 //
-// As a program: pawl_lock.php LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see clients.md. Exit codes: 0 done, 1 the work
-// failed, 113 the lease was lost, 114 somebody else has the lock, 115 pawld gave no good answer.
+// As a program: pawl_lock.php LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see
+// clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
+// 115 pawld gave no good answer.
 // PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
 
 declare(strict_types=1);
@@ -61,8 +65,8 @@ function sleep_ms(int $ms): void
 
 // ---------------------------------------------------------------- one call
 
-// [status, reply, milliseconds of Retry-After]; status 0 if there was no answer, and what became of the request isn't known. A signal ends it at once if
-// it is $stoppable.
+// [status, reply, milliseconds of Retry-After]; status 0 if there was no answer, and what became of the
+// request isn't known. A signal ends it at once if it is $stoppable.
 function call(string $lock, string $verb, array $params, int $timeout_ms, bool $stoppable = false): array
 {
     $server = getenv('PAWL_SERVER') ?: 'http://127.0.0.1:7295';
@@ -116,7 +120,8 @@ class Lease
         $this->id = vsprintf('%s%s-%s-%s-%s-%s%s%s', str_split(bin2hex($bytes), 4));
     }
 
-    // The lease id was made once: with it, every repetition means the same lease and the same place in the queue.
+    // The lease id was made once: with it, every repetition means the same lease and the same place in the
+    // queue.
     public function acquire(int $wait_ms): void
     {
         $begun = now_ms();
@@ -124,14 +129,16 @@ class Lease
             for ($pause = BACK_OFF_MS;; $pause = min($pause * 2, BACK_OFF_CAP_MS)) {
                 $sent = now_ms();
                 $left = max(0, $wait_ms - ($sent - $begun));
-                $asked = ['lease_id' => $this->id, 'ttl_ms' => $this->ttl_ms, 'wait_ms' => $left, 'owner' => gethostname() . ':' . getmypid()];
+                $owner = gethostname() . ':' . getmypid();
+                $asked = ['lease_id' => $this->id, 'ttl_ms' => $this->ttl_ms, 'wait_ms' => $left, 'owner' => $owner];
                 [$status, $reply, $retry_after_ms] = call($this->lock, 'acquire', $asked, $left + 5_000, true);
                 Signals::check();
                 $message = $reply['message'] ?? '';
                 if ($status === 200) {
                     $this->token = $reply['token'];
                     $this->until($sent + ($reply['ttl_ms'] ?? 0));
-                    // A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
+                    // A grant that came after a wait is counted from before the wait, so it is renewed first,
+                    // which tells a deadline to work with.
                     if (now_ms() < $sent + $this->ttl_ms / 3 || $this->renew(5_000)) {
                         return;
                     }
@@ -155,7 +162,8 @@ class Lease
         }
     }
 
-    // To be called often. Renews at a third of the ttl, and again with back-off when there is no good answer; throws when there is no more time.
+    // To be called often. Renews at a third of the ttl, and again with back-off when there is no good answer;
+    // throws when there is no more time.
     public function keep(): void
     {
         $left = $this->deadline - intdiv($this->ttl_ms, 4) - now_ms();
@@ -206,8 +214,9 @@ class Lease
     }
 }
 
-// Runs $work($lease) in a child while the lease is renewed, and releases it when the child and what it started have ended. Returns the exit code that
-// $work returned (that of complain() if it threw), or 128 + n after a signal. SIGTERM and SIGINT end a wait for the lock, or the work.
+// Runs $work($lease) in a child while the lease is renewed, and releases it when the child and what it
+// started have ended. Returns the exit code that $work returned (that of complain() if it threw), or 128 + n
+// after a signal. SIGTERM and SIGINT end a wait for the lock, or the work.
 function locked(string $lock, int $ttl_ms, int $wait_ms, callable $work): int
 {
     $signals = [SIGTERM, SIGINT];
@@ -268,7 +277,8 @@ function end_work(int $child, int $grace_ms): void
     end_group($child);
 }
 
-// Ends what the child left behind. In a container without an init, dead processes may stay listed, so this doesn't wait for ever.
+// Ends what the child left behind. In a container without an init, dead processes may stay listed, so this
+// doesn't wait for ever.
 function end_group(int $child): void
 {
     for ($tries = 0; $tries < 100 && posix_kill(-$child, SIGKILL); $tries++) {

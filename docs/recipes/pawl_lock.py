@@ -5,12 +5,14 @@
         ...                     # lease.token goes with every write to a store that checks it
         lease.check()           # between steps: raises LeaseLost once it is time to stop
 
-What is promised. Work is told to stop a quarter of the ttl before the lease can end, by a clock that is read before each request is sent and goes on
-while the machine is suspended. Work that hasn't stopped a sixth of the ttl later is ended with its process: Python can't end a thread. Nobody can stop
-a process that is stopped itself, so the database must check the token; `guarded` does it for SQLite.
+What is promised. Work is told to stop a quarter of the ttl before the lease can end, by a clock that is read
+before each request is sent and goes on while the machine is suspended. Work that hasn't stopped a sixth of
+the ttl later is ended with its process: Python can't end a thread. Nobody can stop a process that is stopped
+itself, so the database must check the token; `guarded` does it for SQLite.
 
-As a program: pawl_lock.py LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see clients.md. Exit codes: 0 done, 1 the work failed,
-113 the lease was lost, 114 somebody else has the lock, 115 pawld gave no good answer.
+As a program: pawl_lock.py LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see
+clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock, 115
+pawld gave no good answer.
 PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
 """
 
@@ -90,7 +92,8 @@ def worth_repeating(status):
 
 
 def acquire(lock, ttl_ms, wait_ms):
-    """A Lease that nobody renews yet. The lease id is made once: with it, every repetition means the same lease and the same place in the queue."""
+    """A Lease that nobody renews yet. The lease id is made once: with it, every repetition means the same lease and the
+    same place in the queue."""
     lease = Lease(lock, str(uuid.uuid4()), ttl_ms)
     begun = now()
     pause = BACK_OFF_S
@@ -107,7 +110,8 @@ def acquire(lock, ttl_ms, wait_ms):
                 raise Held(f"{lock} is held by {(reply.get('holder') or {}).get('owner', 'somebody')}")
             elif not worth_repeating(status):
                 raise Unavailable(f"pawld refuses: {status} {reply.get('message', '')}")
-            # A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
+            # A grant that came after a wait is counted from before the wait, so it is renewed first, which
+            # tells a deadline to work with.
             if status == 200 and (now() < sent + lease.ttl / 3 or lease.renew(5)[0]):
                 return lease
             if now() > begun + wait_ms / 1000 + PATIENCE_S:

@@ -1,17 +1,20 @@
 #!/usr/bin/env ruby
-# A lock of pawl in Ruby 3, standard library only; the work's database is SQLite by the gem sqlite3 (Debian: ruby-sqlite3).
+# A lock of pawl in Ruby 3, standard library only; the work's database is SQLite by the gem sqlite3 (Debian:
+# ruby-sqlite3).
 #
 #     PawlLock.locked("report", ttl_ms: 30_000, wait_ms: 60_000) do |lease|
 #       ...                      # lease.token goes with every write to a store that checks it
 #       lease.check              # between steps: raises LeaseLost once it is time to stop
 #     end
 #
-# What is promised. Work is told to stop a quarter of the ttl before the lease can end, by a clock that is read before each request is sent and goes on
-# while the machine is suspended. Work that hasn't stopped a sixth of the ttl later is ended with its process: a thread can't be ended safely. Nobody can
-# stop a process that is stopped itself, so the database must check the token; `guarded` does it for SQLite.
+# What is promised. Work is told to stop a quarter of the ttl before the lease can end, by a clock that is
+# read before each request is sent and goes on while the machine is suspended. Work that hasn't stopped a
+# sixth of the ttl later is ended with its process: a thread can't be ended safely. Nobody can stop a process
+# that is stopped itself, so the database must check the token; `guarded` does it for SQLite.
 #
-# As a program: pawl_lock.rb LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see clients.md. Exit codes: 0 done, 1 the work
-# failed, 113 the lease was lost, 114 somebody else has the lock, 115 pawld gave no good answer.
+# As a program: pawl_lock.rb LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see
+# clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
+# 115 pawld gave no good answer.
 # PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
 
 require "json"
@@ -50,7 +53,8 @@ module PawlLock
     end
   end
 
-  # [status, reply, seconds of Retry-After]; status 0 if there was no answer, and what became of the request isn't known.
+  # [status, reply, seconds of Retry-After]; status 0 if there was no answer, and what became of the request
+  # isn't known.
   def self.call(lock, verb, params, timeout_s)
     uri = URI(SERVER)
     http = uri.scheme == "unix" ? UnixHTTP.at(SERVER.delete_prefix("unix:")) : Net::HTTP.new(uri.hostname, uri.port, nil)
@@ -79,7 +83,8 @@ module PawlLock
     end
   end
 
-  # A Lease that nobody renews yet. The lease id is made once: with it, every repetition means the same lease and the same place in the queue.
+  # A Lease that nobody renews yet. The lease id is made once: with it, every repetition means the same lease
+  # and the same place in the queue.
   def self.acquire(lock, ttl_ms, wait_ms)
     lease = Lease.new(lock, ttl_ms)
     begun = now
@@ -91,7 +96,8 @@ module PawlLock
       status, reply, retry_after = call(lock, "acquire", asked, left_ms / 1000.0 + 5)
       if status == 200
         lease.granted(reply["token"], sent + reply["ttl_ms"].to_i / 1000.0)
-        # A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
+        # A grant that came after a wait is counted from before the wait, so it is renewed first, which tells
+        # a deadline to work with.
         return lease if now < sent + lease.ttl / 3 || lease.renew(5).first
       elsif status == 409
         raise Held, "#{lock} is held by #{(reply['holder'] || {}).fetch('owner', 'somebody')}"
@@ -256,7 +262,8 @@ end
 # Reads a number, thinks about it, writes the next one: between the two, nobody else may.
 def count(lease, database, steps, pause_s)
   db = SQLite3::Database.new(database)
-  # Not busy_timeout: the gem lets no other thread run within a call, so the keep-alive couldn't while that waits. Nor can it within one long statement.
+  # Not busy_timeout: the gem lets no other thread run within a call, so the keep-alive couldn't while that
+  # waits. Nor can it within one long statement.
   db.busy_handler { |tries| sleep(0.02) && tries < 1000 }
   steps.times do
     lease.check

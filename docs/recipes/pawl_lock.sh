@@ -1,14 +1,17 @@
 #!/bin/sh
-# A lock of pawl in POSIX sh with curl 7.84 or later, setsid (util-linux) and Linux's /proc. `pawl run` does this better; this is for where it can't be.
+# A lock of pawl in POSIX sh with curl 7.84 or later, setsid (util-linux) and Linux's /proc. `pawl run` does
+# this better; this is for where it can't be.
 #
 # Put your job into work(); it runs as a process of its own while a keep-alive beside it renews the lease.
 #
-# What is promised. The work's whole process group gets TERM a quarter of the ttl before the lease can end, and KILL a sixth of the ttl later. The clock
-# is read before each request is sent, and goes on while the machine is suspended. Nobody can stop work while the machine stands still, so the database
-# must check the token; guarded() does it for SQLite.
+# What is promised. The work's whole process group gets TERM a quarter of the ttl before the lease can end,
+# and KILL a sixth of the ttl later. The clock is read before each request is sent, and goes on while the
+# machine is suspended. Nobody can stop work while the machine stands still, so the database must check the
+# token; guarded() does it for SQLite.
 #
-# As a program: pawl_lock.sh LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see clients.md. Exit codes: 0 done, 1 the work
-# failed, 113 the lease was lost, 114 somebody else has the lock, 115 pawld gave no good answer.
+# As a program: pawl_lock.sh LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see
+# clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
+# 115 pawld gave no good answer.
 # PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
 # shellcheck disable=SC2317 # what runs in the trap is reached
 set -u
@@ -53,7 +56,8 @@ seconds() {
     printf '%d.%03d\n' $(($1 / 1000)) $(($1 % 1000))
 }
 
-# COMMAND...: in the background, and waits for it, since a shell handles a signal only between commands, and within `wait`
+# COMMAND...: in the background, and waits for it, since a shell handles a signal only between commands, and
+# within `wait`
 aside() {
     "$@" &
     child=$!
@@ -73,11 +77,13 @@ number() {
     echo "${found:-0}"
 }
 
-# VERB TIMEOUT_MS QUERY -> $status (000 without an answer: what became of the request isn't known), $reply, $retry_after_ms
+# VERB TIMEOUT_MS QUERY -> $status (000 without an answer: what became of the request isn't known), $reply,
+# $retry_after_ms
 call() {
     status=000 reply='' retry_after=''
     aside curl --silent --request POST --noproxy '*' --globoff --max-time "$(seconds "$2")" ${socket:+--unix-socket "$socket"} \
-        --output "$folder/$side.reply" --write-out '%{http_code} %header{retry-after}\n' "$base/v1/locks/$PAWL_LOCK/$1?lease_id=$lease_id$3" \
+        --output "$folder/$side.reply" --write-out '%{http_code} %header{retry-after}\n' \
+        "$base/v1/locks/$PAWL_LOCK/$1?lease_id=$lease_id$3" \
         >"$folder/$side.status" && read -r status retry_after <"$folder/$side.status" && reply=$(cat "$folder/$side.reply")
     case $retry_after in [1-9] | [1-9][0-9]) retry_after_ms=$(at_most $((retry_after * 1000)) "$patience_ms") ;; *) retry_after_ms=0 ;; esac
 }
@@ -113,7 +119,8 @@ acquire() {
         200)
             PAWL_TOKEN=$(number token)
             deadline=$((sent + $(number ttl_ms)))
-            # A grant that came after a wait is counted from before the wait, so it is renewed first, which tells a deadline to work with.
+            # A grant that came after a wait is counted from before the wait, so it is renewed first, which
+            # tells a deadline to work with.
             if [ "$(now_ms)" -lt $((sent + ttl_ms / 3)) ] || renew 5000; then return; fi
             ;;
         000 | 408 | 429 | 5??) ;;
@@ -153,7 +160,8 @@ end_work() {
     signal_work KILL
 }
 
-# Beside the work: renews at a third of the ttl, and again with back-off when there is no good answer. Ends the work when there is no more time.
+# Beside the work: renews at a third of the ttl, and again with back-off when there is no good answer. Ends
+# the work when there is no more time.
 keep_alive() {
     side=keeper
     trap 'kill "$child" 2>/dev/null; exit 0' TERM

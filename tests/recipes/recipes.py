@@ -103,8 +103,9 @@ class Book:
         return self.db.execute("SELECT value FROM tally WHERE name = ?", (name,)).fetchone()[0]
 
     def token(self, name):
-        """The greatest that has claimed."""
-        return self.db.execute("SELECT token FROM pawl_fences WHERE resource = ?", (name,)).fetchone()[0]
+        """The greatest that has claimed; None before the first."""
+        row = self.db.execute("SELECT token FROM pawl_fences WHERE resource = ?", (name,)).fetchone()
+        return row and row[0]
 
     def begin(self):
         self.db.execute("BEGIN IMMEDIATE")
@@ -148,11 +149,12 @@ class Run(Process):
             until(lambda: all(_is(pid, "TZX") for pid in self.family()), what="all are stopped")
 
     def continue_all(self):
-        """The family first: what they were about to write is tried before the parent sees the time."""
+        """The family first, and the parent when those that write have come to their end: it would end them before they try."""
         family = self.family()
+        writers = [pid for pid in family if _name(pid) in ("sqlite3", "php")]
         for pid in family:
             _kill(pid, signal.SIGCONT)
-        # A writer that is refused ends. A pause, or the sleep of a keep-alive, is a family member that may stay, so this is not waited for.
+        until(lambda: all(_is(pid, "ZX") for pid in writers), what="the writers have ended")
         self.sigcont()
 
     def close(self):
@@ -161,6 +163,14 @@ class Run(Process):
         for pid in family:
             _kill(pid, signal.SIGKILL)
         self.remove_folder()
+
+
+def _name(pid):
+    try:
+        with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
 
 
 def _is(pid, letters):

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from recipes import FOLDER, HELD, LOST, RECIPES, TERMINATED, UNAVAILABLE, WORK_FAILED
-from pawltest.wait import until
+from pawltest.wait import always, until
 
 MANY = 100_000  # steps that nobody finishes
 
@@ -171,17 +171,19 @@ def test_renews_and_tries_again_c15(recipe, run, front, lock, book):
     it = front(refuse={"renew": 1}, retry_after=0)
     worker = run(server=it.address, ttl_ms=3000, pause_ms=4000)
     assert worker.ended() == 0, worker.stderr()
-    granted, first, second, *_ = it.times("acquire") + it.times("renew")
-    assert first - granted > 0.8 and second - first < 0.9  # a third; and soon again
+    assert 3 <= len(it.times("renew")) <= 10  # at a third of the ttl: not at its end, and not all the time
     assert book.value(lock.name) == 1
     lock.left_nothing()
 
 
-def test_a_lost_lease_ends_the_work_c14(recipe, run, lock, book):
+def test_a_lost_lease_ends_the_work_c14(recipe, run, front, lock, book):
+    """Deleted in Redis by hand, and broken by an operator. pawld's word is final: it isn't asked again and again."""
     broken = lock.beside("broken")
     book.add(broken.name)
-    workers = {each: run(name=each.name, ttl_ms=3000, steps=MANY) for each in (lock, broken)}
+    it = front(refuse={}, retry_after=0)
+    workers = {each: run(server=it.address, name=each.name, ttl_ms=3000, steps=MANY) for each in (lock, broken)}
     until(lambda: book.value(lock.name) > 0 and book.value(broken.name) > 0, what="they work")
+    renewed = len(it.times("renew"))
     assert lock.redis.command("DEL", lock.key()) == 1
     assert broken.api.brk(broken.name, reason="a test")[0] == 200
     for each, worker in workers.items():
@@ -189,6 +191,7 @@ def test_a_lost_lease_ends_the_work_c14(recipe, run, lock, book):
         value = book.value(each.name)
         assert worker.family() == [] and book.value(each.name) == value
         each.left_nothing()
+    assert len(it.times("renew")) - renewed <= 2 + 2  # one each, and one each that may have been under way
 
 
 def test_no_answer_ends_the_work_before_the_lease_c14(recipe, run, shared, lock, book):
@@ -231,16 +234,20 @@ def test_a_late_write_is_refused_p2(recipe, run, lock, book):
 
 
 def test_a_worker_stopped_past_its_ttl_writes_nothing_p2(recipe, run, lock, book):
-    """It is stopped at the door of the database. When it goes on, the successor has written."""
-    worker = run(ttl_ms=2000, steps=MANY, pause_ms=1)
-    until(lambda: book.value(lock.name) > 0, what="it works")
+    """It is stopped at the door of the database, with nothing but its write before it. When it goes on, the successor has written."""
+    worker = run(ttl_ms=3000, steps=MANY, pause_ms=300)
+    until(lambda: book.token(lock.name), what="it has claimed and read, and pauses")
     book.begin()
+    value = book.value(lock.name)
+    always(worker.running, 1, "the recipe comes to the door")
     worker.stop_all()
     successor = lock.take(wait_ms=30_000)
     book.write_and_commit(lock.name, successor["token"], -1)
     worker.continue_all()
     assert worker.ended() == LOST, worker.stderr()
-    assert book.value(lock.name) == -1 and book.token(lock.name) == successor["token"]
+    assert value in (0, 1) and book.value(lock.name) == -1 and book.token(lock.name) == successor["token"]
+    # The second is said where the process is ended before the refusal is heard of.
+    assert "PAWL1 stale fencing token" in worker.stderr() or "lost" in worker.stderr(), worker.stderr()
     lock.free(successor)
     lock.left_nothing()
 
