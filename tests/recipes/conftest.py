@@ -93,7 +93,8 @@ def book(tmp_path, lock):
 
 @pytest.fixture
 def run(request, shared, lock, book):
-    """run(...) starts the test's recipe, or `what`, on the test's lock; all are ended afterwards, and what they said is shown if the test failed."""
+    """run(...) starts the test's recipe, or `what`, on the test's lock; all are ended afterwards, and what they said is shown if the test
+    failed."""
     started = []
 
     def start(what=None, server=None, name=None, database=None, ttl_ms=30_000, wait_ms=0, steps=1, pause_ms=10):

@@ -1,8 +1,8 @@
 """The recipes as rows of one table: how each is compiled and started, and what it needs. Whoever adds a file to docs/recipes adds its row.
 
-Every recipe is the same program: RECIPE LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS holds LOCK while it adds STEPS to a number of that name in DATABASE,
-each time by reading it, pausing, and writing it, in two transactions that claim with the lease's token. So two that work at once lose an addition, or
-one is refused.
+Every recipe is the same program: RECIPE LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS holds LOCK while it adds STEPS to a number of that
+name in DATABASE, each time by reading it, pausing, and writing it, in two transactions that claim with the lease's token. So two that work
+at once lose an addition, or one is refused.
 """
 
 import fcntl
@@ -62,8 +62,8 @@ class Recipe:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.exists(done):
                 env = {**os.environ, "GO111MODULE": "off", "GOFLAGS": "", "GOCACHE": os.path.join(self.compiled, "cache")}
-                built = subprocess.run(self._fill(self.build), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=150,
-                                       check=False)
+                built = subprocess.run(self._fill(self.build), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                       timeout=150, check=False)
                 assert built.returncode == 0, built.stdout
                 Path(done).touch()
 
@@ -78,10 +78,10 @@ RECIPES = [
     Recipe("go", "pawl_lock.go", "golang-go sqlite3", ["{compiled}/pawl_lock"], commands=["sqlite3"],
            build=["go", "build", "-o", "{compiled}/pawl_lock", "{file}"], unix=True),
     # small and quick to start: it is the starting of the machine that takes the time
-    Recipe("java", "PawlLock.java", "openjdk-17-jdk-headless sqlite3", ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{compiled}", "PawlLock"],
-           commands=["sqlite3"], build=["javac", "-Xlint:all,-serial", "-Werror", "-d", "{compiled}", "{file}"]),
+    Recipe("java", "PawlLock.java", "openjdk-17-jdk-headless sqlite3",
+           ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{compiled}", "PawlLock"], commands=["sqlite3"], build=["javac", "-Xlint:all,-serial", "-Werror", "-d", "{compiled}", "{file}"]),
     Recipe("php", "pawl_lock.php", "php-cli php-curl php-sqlite3", ["php", "{file}"],
-           probe=["php", "-r", "exit(extension_loaded('curl') && extension_loaded('sqlite3') && extension_loaded('pcntl') ? 0 : 1);"], unix=True),
+           probe=["php", "-r", "exit(array_diff(['curl', 'pcntl', 'posix', 'sqlite3'], get_loaded_extensions()) ? 1 : 0);"], unix=True),
     Recipe("ruby", "pawl_lock.rb", "ruby ruby-sqlite3", ["ruby", "{file}"], probe=["ruby", "-rsqlite3", "-e", ""], unix=True),
 ]
 

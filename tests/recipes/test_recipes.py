@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import signal
 import threading
 import time
@@ -22,11 +23,13 @@ def at(address):
 
 
 class Front:
-    """Stands before a pawld and keeps what was asked, and when; the first requests of a kind are refused with 503."""
+    """Stands before a pawld and keeps what was asked, and when. The first requests of a kind are refused with 503; those of another kind are
+    carried out, and never answered."""
 
-    def __init__(self, target, refuse, retry_after):
+    def __init__(self, target, refuse=(), retry_after=0, swallow=()):
         self.asked = []  # (time, verb, query and body)
         self.refuse, self.retry_after = dict(refuse), retry_after
+        self.swallowed, self.closed = [], threading.Event()
         front = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,6 +50,11 @@ class Front:
                     reply = pawld.getresponse()
                     status, answer = reply.status, reply.read()
                     pawld.close()
+                if verb in swallow:
+                    front.swallowed.append(status)
+                    front.closed.wait()
+                    self.close_connection = True
+                    return
                 self.send_response(status)
                 for key, value in {**headers, "Content-Type": "application/json", "Content-Length": str(len(answer))}.items():
                     self.send_header(key, value)
@@ -66,9 +74,11 @@ class Front:
         return [when for when, what, _ in self.asked if what == verb]
 
     def lease_ids(self):
-        return {text.replace('"lease_id": "', "lease_id=").replace('"lease_id":"', "lease_id=").partition("lease_id=")[2][:36] for _, _, text in self.asked}
+        """Whether they came in the query or in JSON."""
+        return {re.search(r'lease_id(?:=|": ?")([0-9a-f-]{36})', text).group(1) for _, _, text in self.asked}
 
     def close(self):
+        self.closed.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
@@ -168,7 +178,7 @@ def test_503_is_asked_again_when_it_says_p7(recipe, run, front, lock, book):
 
 def test_renews_and_tries_again_c15(recipe, run, front, lock, book):
     """One renewal is refused, and the work, longer than the ttl, isn't disturbed."""
-    it = front(refuse={"renew": 1}, retry_after=0)
+    it = front(refuse={"renew": 1})
     worker = run(server=it.address, ttl_ms=3000, pause_ms=4000)
     assert worker.ended() == 0, worker.stderr()
     assert 3 <= len(it.times("renew")) <= 10  # at a third of the ttl: not at its end, and not all the time
@@ -180,7 +190,7 @@ def test_a_lost_lease_ends_the_work_c14(recipe, run, front, lock, book):
     """Deleted in Redis by hand, and broken by an operator. pawld's word is final: it isn't asked again and again."""
     broken = lock.beside("broken")
     book.add(broken.name)
-    it = front(refuse={}, retry_after=0)
+    it = front()
     workers = {each: run(server=it.address, name=each.name, ttl_ms=3000, steps=MANY) for each in (lock, broken)}
     until(lambda: book.value(lock.name) > 0 and book.value(broken.name) > 0, what="they work")
     renewed = len(it.times("renew"))
@@ -252,9 +262,10 @@ def test_a_worker_stopped_past_its_ttl_writes_nothing_p2(recipe, run, lock, book
     lock.left_nothing()
 
 
-def test_every_way_out_releases_p8(recipe, run, lock, book, tmp_path):
-    """The ttl is long, so nothing else than a release frees the locks: the work fails, is ended, and is ended while it waits."""
-    ended, waits, refused = lock.beside("ended"), lock.beside("waits"), lock.beside("refused")
+def test_every_way_out_releases_p8(recipe, run, front, lock, book, tmp_path):
+    """The ttl is long, so nothing else than a release frees the locks: the work fails; is ended; the recipe is ended while it waits for the
+    lock, and while it waits for the answer of an acquire that has been granted."""
+    ended, waits, refused, unknown = (lock.beside(suffix) for suffix in ("ended", "waits", "refused", "unknown"))
     book.add(ended.name)
     empty = tmp_path / "empty.db"
     empty.touch()
@@ -262,19 +273,22 @@ def test_every_way_out_releases_p8(recipe, run, lock, book, tmp_path):
     working = run(name=ended.name, ttl_ms=60_000, steps=MANY, pause_ms=100)
     holder = waits.take()
     waiting = run(name=waits.name, ttl_ms=60_000, wait_ms=60_000)
+    it = front(swallow=("acquire",))
+    asking = run(server=it.address, name=unknown.name, ttl_ms=60_000)
     wrong = run(name=refused.name, ttl_ms=10**12)  # more than pawld allows
-    until(lambda: book.value(ended.name) > 0 and waits.waiters() == 1, what="they work and wait")
-    working.signal(signal.SIGTERM)
-    waiting.signal(signal.SIGTERM)
+    until(lambda: book.value(ended.name) > 0 and waits.waiters() == 1 and it.swallowed == [200], what="they work and wait")
+    for worker in (working, waiting, asking):
+        worker.signal(signal.SIGTERM)
     assert failing.ended() == WORK_FAILED, failing.stderr()
     assert working.ended() == TERMINATED, working.stderr()
     assert waiting.ended() == TERMINATED, waiting.stderr()
+    assert asking.ended() == TERMINATED, asking.stderr()
     assert wrong.ended() == UNAVAILABLE, wrong.stderr()
     assert waits.waiters() == 0
     waits.free(holder)
-    for each in (lock, ended, waits, refused):
+    for each in (lock, ended, waits, refused, unknown):
         each.left_nothing()
-    assert all(worker.family() == [] for worker in (failing, working, waiting))
+    assert all(worker.family() == [] for worker in (failing, working, waiting, asking))
 
 
 def test_a_unix_socket(recipe, run, shared, lock, book):
