@@ -79,7 +79,8 @@ RECIPES = [
            build=["go", "build", "-o", "{compiled}/pawl_lock", "{file}"], unix=True),
     # small and quick to start: it is the starting of the machine that takes the time
     Recipe("java", "PawlLock.java", "openjdk-17-jdk-headless sqlite3",
-           ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{compiled}", "PawlLock"], commands=["sqlite3"], build=["javac", "-Xlint:all,-serial", "-Werror", "-d", "{compiled}", "{file}"]),
+           ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{compiled}", "PawlLock"], commands=["sqlite3"],
+           build=["javac", "-Xlint:all,-serial", "-Werror", "-d", "{compiled}", "{file}"]),
     Recipe("php", "pawl_lock.php", "php-cli php-curl php-sqlite3", ["php", "{file}"],
            probe=["php", "-r", "exit(array_diff(['curl', 'pcntl', 'posix', 'sqlite3'], get_loaded_extensions()) ? 1 : 0);"], unix=True),
     Recipe("ruby", "pawl_lock.rb", "ruby ruby-sqlite3", ["ruby", "{file}"], probe=["ruby", "-rsqlite3", "-e", ""], unix=True),
