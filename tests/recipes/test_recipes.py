@@ -179,7 +179,7 @@ def test_503_is_asked_again_when_it_says_p7(recipe, run, front, lock, book):
 def test_renews_and_tries_again_c15(recipe, run, front, lock, book):
     """One renewal is refused, and the work, longer than the ttl, isn't disturbed."""
     it = front(refuse={"renew": 1})
-    worker = run(server=it.address, ttl_ms=3000, pause_ms=4000)
+    worker = run(server=it.address, ttl_ms=6000, pause_ms=7500)
     assert worker.ended() == 0, worker.stderr()
     assert 3 <= len(it.times("renew")) <= 10  # at a third of the ttl: not at its end, and not all the time
     assert book.value(lock.name) == 1
