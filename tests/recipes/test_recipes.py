@@ -121,12 +121,12 @@ def test_the_languages_share_one_lock_p1(run, lock, book, compiled):
 def test_waits_for_its_turn_p6(recipe, run, lock, book):
     """The wait is longer than the ttl, so a deadline that is counted from the acquire has passed before the work begins."""
     holder = lock.take()
-    waiter = run(wait_ms=60_000, ttl_ms=4000)
+    waiter = run(wait_ms=60_000, ttl_ms=6000)
     until(lambda: lock.waiters() == 1, what="the recipe waits")
     waiting = time.monotonic()
     hasty = run(wait_ms=50)
     assert hasty.ended() == HELD, hasty.stderr()
-    until(lambda: time.monotonic() > waiting + 4.2, what="more than the ttl has passed")
+    until(lambda: time.monotonic() > waiting + 6.2, what="more than the ttl has passed")
     assert waiter.running() and book.value(lock.name) == 0
     lock.free(holder)
     assert waiter.ended() == 0
@@ -191,7 +191,7 @@ def test_a_lost_lease_ends_the_work_c14(recipe, run, front, lock, book):
     broken = lock.beside("broken")
     book.add(broken.name)
     it = front()
-    workers = {each: run(server=it.address, name=each.name, ttl_ms=3000, steps=MANY) for each in (lock, broken)}
+    workers = {each: run(server=it.address, name=each.name, ttl_ms=9000, steps=MANY) for each in (lock, broken)}
     until(lambda: book.value(lock.name) > 0 and book.value(broken.name) > 0, what="they work")
     renewed = len(it.times("renew"))
     assert lock.redis.command("DEL", lock.key()) == 1
@@ -209,7 +209,7 @@ def test_no_answer_ends_the_work_before_the_lease_c14(recipe, run, shared, lock,
     silent = lock.beside("silent")
     book.add(silent.name)
     proxies = {each: shared.proxy(at(shared.node.address)) for each in (lock, silent)}
-    workers = {each: run(server=proxy.http_address, name=each.name, ttl_ms=4000, steps=MANY) for each, proxy in proxies.items()}
+    workers = {each: run(server=proxy.http_address, name=each.name, ttl_ms=6000, steps=MANY) for each, proxy in proxies.items()}
     until(lambda: book.value(lock.name) > 0 and book.value(silent.name) > 0, what="they work")
     proxies[lock].slam = True
     proxies[lock].cut()
@@ -245,7 +245,7 @@ def test_a_late_write_is_refused_p2(recipe, run, lock, book):
 
 def test_a_worker_stopped_past_its_ttl_writes_nothing_p2(recipe, run, lock, book):
     """It is stopped at the door of the database, with nothing but its write before it. When it goes on, the successor has written."""
-    worker = run(ttl_ms=3000, steps=MANY, pause_ms=300)
+    worker = run(ttl_ms=5000, steps=MANY, pause_ms=300)
     until(lambda: book.token(lock.name), what="it has claimed and read, and pauses")
     book.begin()
     value = book.value(lock.name)
