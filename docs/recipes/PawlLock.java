@@ -6,6 +6,8 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.UUID;
 import java.util.concurrent.CountDownLatch;
@@ -33,6 +35,7 @@ import java.util.regex.Pattern;
  * As a program: java PawlLock.java LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in a table `tally`, see
  * clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
  * 115 pawld gave no good answer.
+ * PAWL_TOKEN_FILE: a file with the access token, if pawld wants one; read for each request, so it may be changed.
  * PAWL_SERVER: where pawld is, http://HOST:PORT (HttpClient knows no unix sockets); http://127.0.0.1:7295
  * unless set.
  */
@@ -53,6 +56,7 @@ public final class PawlLock implements AutoCloseable {
     }
 
     private static final String SERVER = System.getenv().getOrDefault("PAWL_SERVER", "http://127.0.0.1:7295");
+    private static final String TOKEN_FILE = System.getenv().getOrDefault("PAWL_TOKEN_FILE", "");
     private static final long PATIENCE_MS = 10_000; // how long to go on asking, beyond the wait, when there is no good answer
     private static final long BACK_OFF_MS = 100;
     private static final long BACK_OFF_CAP_MS = 2_000;
@@ -74,13 +78,17 @@ public final class PawlLock implements AutoCloseable {
     }
 
     private static Reply call(String lock, String verb, String query, long timeoutMs) throws InterruptedException {
-        HttpRequest request = HttpRequest.newBuilder(URI.create(SERVER + "/v1/locks/" + lock + "/" + verb + "?" + query))
-            .POST(HttpRequest.BodyPublishers.noBody()).timeout(Duration.ofMillis(timeoutMs)).build();
+        URI uri = URI.create(SERVER + "/v1/locks/" + lock + "/" + verb + "?" + query);
+        HttpRequest.Builder request = HttpRequest.newBuilder(uri).POST(HttpRequest.BodyPublishers.noBody());
         try {
-            HttpResponse<String> response = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
+            if (!TOKEN_FILE.isEmpty()) {
+                request.header("Authorization", "Bearer " + Files.readString(Path.of(TOKEN_FILE)).strip());
+            }
+            request.timeout(Duration.ofMillis(timeoutMs));
+            HttpResponse<String> response = CLIENT.send(request.build(), HttpResponse.BodyHandlers.ofString());
             String after = response.headers().firstValue("Retry-After").filter(text -> text.matches("[0-9]{1,6}")).orElse("0");
             return new Reply(response.statusCode(), response.body(), Math.min(Long.parseLong(after) * 1000, PATIENCE_MS));
-        } catch (IOException none) {
+        } catch (IOException | IllegalArgumentException none) { // no connection, no answer, or a token that is none
             return new Reply(0, "", 0);
         }
     }

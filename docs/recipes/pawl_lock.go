@@ -14,6 +14,7 @@
 // clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
 // 115 pawld gave no good answer.
 // PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
+// PAWL_TOKEN_FILE: a file with the access token, if pawld wants one; read for each request, so it may be changed.
 package main
 
 import (
@@ -96,6 +97,13 @@ func call(ctx context.Context, lock, verb string, asked request, timeout time.Du
 	r, err := http.NewRequestWithContext(ctx, "POST", base+"/v1/locks/"+lock+"/"+verb, bytes.NewReader(body))
 	if err != nil {
 		return reply{status: 400, Message: err.Error()}
+	}
+	if path := os.Getenv("PAWL_TOKEN_FILE"); path != "" {
+		token, err := os.ReadFile(path)
+		if err != nil {
+			return reply{}
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
 	response, err := client.Do(r)
 	if err != nil {

@@ -17,10 +17,11 @@
 // 115 pawld gave no good answer.
 // PAWL_SERVER: where pawld is, http://HOST:PORT (fetch knows no unix sockets); http://127.0.0.1:7295 unless
 // set.
+// PAWL_TOKEN_FILE: a file with the access token, if pawld wants one; read for each request, so it may be changed.
 
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { realpathSync } from "node:fs";
+import { readFileSync, realpathSync } from "node:fs";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -48,7 +49,7 @@ async function call(lock, verb, params, timeoutMs, signal) {
     const leave = () => abort.abort();
     signal?.addEventListener("abort", leave);
     try {
-        const request = { method: "POST", body: JSON.stringify(params), signal: abort.signal };
+        const request = { method: "POST", headers: access(), body: JSON.stringify(params), signal: abort.signal };
         const response = await fetch(`${SERVER}/v1/locks/${lock}/${verb}`, request);
         const retryAfterMs = Math.min(Number(response.headers.get("retry-after") ?? 0) * 1000 || 0, PATIENCE_MS);
         return { status: response.status, reply: (await response.json()) ?? {}, retryAfterMs };
@@ -58,6 +59,11 @@ async function call(lock, verb, params, timeoutMs, signal) {
         clearTimeout(timer);
         signal?.removeEventListener("abort", leave);
     }
+}
+
+function access() {
+    const path = process.env.PAWL_TOKEN_FILE;
+    return path ? { Authorization: `Bearer ${readFileSync(path, "latin1").trim()}` } : {};
 }
 
 const worthRepeating = (status) => [0, 408, 429].includes(status) || status >= 500;

@@ -21,6 +21,7 @@
 // clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
 // 115 pawld gave no good answer.
 // PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
+// PAWL_TOKEN_FILE: a file with the access token, if pawld wants one; read for each request, so it may be changed.
 
 declare(strict_types=1);
 
@@ -90,6 +91,9 @@ function call(string $lock, string $verb, array $params, int $timeout_ms, bool $
     ]);
     if ($unix) {
         curl_setopt($curl, CURLOPT_UNIX_SOCKET_PATH, substr($server, strlen('unix:')));
+    }
+    if ($file = getenv('PAWL_TOKEN_FILE')) {
+        curl_setopt($curl, CURLOPT_HTTPHEADER, ['Authorization: Bearer ' . trim((string) file_get_contents($file))]);
     }
     $body = curl_exec($curl);
     $reply = is_string($body) ? json_decode($body, true) : null;

@@ -14,6 +14,7 @@ As a program: pawl_lock.py LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS counts in
 clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock, 115
 pawld gave no good answer.
 PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
+PAWL_TOKEN_FILE: a file with the access token, if pawld wants one; read for each request, so it may be changed.
 """
 
 import http.client
@@ -68,12 +69,14 @@ class UnixConnection(http.client.HTTPConnection):
 
 def call(lock, verb, params, timeout_s):
     """(status, reply, seconds of Retry-After); status 0 if there was no answer, and what became of the request isn't known."""
-    if SERVER.startswith("unix:"):
-        connection = UnixConnection(SERVER[len("unix:"):], timeout_s)
+    url = urlsplit(SERVER)
+    if url.scheme == "unix":
+        connection = UnixConnection(url.path, timeout_s)
     else:
-        connection = http.client.HTTPConnection(urlsplit(SERVER).netloc, timeout=timeout_s)
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(url.netloc, timeout=timeout_s)
     try:
-        connection.request("POST", f"/v1/locks/{quote(lock, safe='/')}/{verb}", json.dumps(params))
+        connection.request("POST", f"/v1/locks/{quote(lock, safe='/')}/{verb}", json.dumps(params), access())
         response = connection.getresponse()
         wait = response.getheader("Retry-After", "")
         reply = json.loads(response.read())
@@ -82,6 +85,14 @@ def call(lock, verb, params, timeout_s):
         return 0, {}, 0
     finally:
         connection.close()
+
+
+def access():
+    path = os.environ.get("PAWL_TOKEN_FILE")
+    if not path:
+        return {}
+    with open(path, encoding="ascii") as file:
+        return {"Authorization": "Bearer " + file.read().strip()}
 
 
 def worth_repeating(status):

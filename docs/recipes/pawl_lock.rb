@@ -16,6 +16,7 @@
 # clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
 # 115 pawld gave no good answer.
 # PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
+# PAWL_TOKEN_FILE: a file with the access token, if pawld wants one; read for each request, so it may be changed.
 
 require "json"
 require "net/http"
@@ -58,12 +59,18 @@ module PawlLock
   def self.call(lock, verb, params, timeout_s)
     uri = URI(SERVER)
     http = uri.scheme == "unix" ? UnixHTTP.at(SERVER.delete_prefix("unix:")) : Net::HTTP.new(uri.hostname, uri.port, nil)
+    http.use_ssl = uri.scheme == "https"
     http.open_timeout = http.read_timeout = http.write_timeout = timeout_s
     http.max_retries = 0 # repeating is done below, where the time is known
-    response = http.start { http.post("/v1/locks/#{lock}/#{verb}", JSON.generate(params)) }
+    response = http.start { http.post("/v1/locks/#{lock}/#{verb}", JSON.generate(params), access) }
     [response.code.to_i, Hash(JSON.parse(response.body)), response["Retry-After"].to_i.clamp(0, PATIENCE_S)]
   rescue StandardError # refused, reset, timed out, or no JSON; a signal is none of these
     [0, {}, 0]
+  end
+
+  def self.access
+    path = ENV.fetch("PAWL_TOKEN_FILE", "")
+    path.empty? ? {} : { "Authorization" => "Bearer #{File.read(path).strip}" }
   end
 
   def self.worth_repeating?(status)

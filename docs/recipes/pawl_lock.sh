@@ -13,6 +13,7 @@
 # clients.md. Exit codes: 0 done, 1 the work failed, 113 the lease was lost, 114 somebody else has the lock,
 # 115 pawld gave no good answer.
 # PAWL_SERVER: where pawld is, http://HOST:PORT or unix:/PATH; http://127.0.0.1:7295 unless set.
+# PAWL_TOKEN_FILE: a file with the access token, if pawld wants one; read for each request, so it may be changed.
 # shellcheck disable=SC2317 # what runs in the trap is reached
 set -u
 
@@ -83,8 +84,10 @@ call() {
     status=000 reply='' retry_after=''
     aside curl --silent --request POST --noproxy '*' --globoff --max-time "$(seconds "$2")" ${socket:+--unix-socket "$socket"} \
         --output "$folder/$side.reply" --write-out '%{http_code} %header{retry-after}\n' \
-        "$base/v1/locks/$PAWL_LOCK/$1?lease_id=$lease_id$3" \
-        >"$folder/$side.status" && read -r status retry_after <"$folder/$side.status" && reply=$(cat "$folder/$side.reply")
+        ${PAWL_TOKEN_FILE:+--header @/dev/fd/3} "$base/v1/locks/$PAWL_LOCK/$1?lease_id=$lease_id$3" \
+        >"$folder/$side.status" 3<<END && read -r status retry_after <"$folder/$side.status" && reply=$(cat "$folder/$side.reply")
+${PAWL_TOKEN_FILE:+Authorization: Bearer $(tr -d '\r\n' <"$PAWL_TOKEN_FILE")}
+END
     case $retry_after in [1-9] | [1-9][0-9]) retry_after_ms=$(at_most $((retry_after * 1000)) "$patience_ms") ;; *) retry_after_ms=0 ;; esac
 }
 

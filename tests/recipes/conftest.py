@@ -97,9 +97,10 @@ def run(request, shared, lock, book):
     failed."""
     started = []
 
-    def start(what=None, server=None, name=None, database=None, ttl_ms=30_000, wait_ms=0, steps=1, pause_ms=10):
+    def start(what=None, server=None, name=None, database=None, ttl_ms=30_000, wait_ms=0, steps=1, pause_ms=10, **more):
         what = what or request.getfixturevalue("recipe")
-        started.append(Run(what, server or shared.node.address, name or lock.name, ttl_ms, wait_ms, database or book.path, steps, pause_ms))
+        arguments = (ttl_ms, wait_ms, database or book.path, steps, pause_ms)
+        started.append(Run(what, server or shared.node.address, name or lock.name, *arguments, **more))
         return started[-1]
 
     yield start

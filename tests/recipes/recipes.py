@@ -120,9 +120,11 @@ class Book:
 class Run(Process):
     """One run of a recipe, started at once."""
 
-    def __init__(self, recipe, server, lock, *arguments):
+    def __init__(self, recipe, server, lock, *arguments, token_file=None):
         super().__init__(recipe.name)
         env = environment({"PAWL_SERVER": server if server.startswith("unix:") else "http://" + server})
+        if token_file:
+            env["PAWL_TOKEN_FILE"] = token_file
         self.start_process(recipe.command() + [lock] + [str(argument) for argument in arguments], env=env)
 
     def ended(self, deadline_s=60.0):

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from recipes import FOLDER, HELD, LOST, RECIPES, TERMINATED, UNAVAILABLE, WORK_FAILED
+from pawltest.auth import AuthFile
 from pawltest.wait import always, until
 
 MANY = 100_000  # steps that nobody finishes
@@ -295,6 +296,30 @@ def test_a_unix_socket(recipe, run, shared, lock, book):
     if not recipe.unix:
         pytest.skip(f"{recipe.name}: its HTTP client knows no unix sockets")
     worker = run(server=shared.node.addresses()[1])
+    assert worker.ended() == 0, worker.stderr()
+    assert book.value(lock.name) == 1
+    lock.left_nothing()
+
+
+@pytest.fixture(scope="module")
+def strict(shared):
+    """A pawld with access rules, over the same Redis; .token is that of the one rule."""
+    auth = AuthFile(shared.folder())
+    token = auth.rule("worker", ["t"], ["acquire"])
+    auth.write()
+    node = shared.pawld(shared.broker, auth.args, wait="listening")
+    node.token = token
+    return node
+
+
+def test_the_access_token_comes_from_a_file(recipe, run, strict, lock, book, tmp_path):
+    """With the end of a line behind it; a wrong one is refused, and said so."""
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.write_text(strict.token + "\n", encoding="ascii")
+    wrong.write_text("x" + strict.token, encoding="ascii")
+    refused = run(server=strict.address, token_file=str(wrong))
+    assert refused.ended() == UNAVAILABLE and "refuses: 401" in refused.stderr(), refused.stderr()
+    worker = run(server=strict.address, token_file=str(right))
     assert worker.ended() == 0, worker.stderr()
     assert book.value(lock.name) == 1
     lock.left_nothing()
