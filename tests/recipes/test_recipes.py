@@ -24,8 +24,8 @@ def at(address):
 
 
 class Front:
-    """Stands before a pawld and keeps what was asked, and when. The first requests of a kind are refused with 503; those of another kind are
-    carried out, and never answered."""
+    """Stands before a pawld and keeps what was asked, and when. The first requests of a kind are refused with 503; those of another kind
+    are carried out, and never answered."""
 
     def __init__(self, target, refuse=(), retry_after=0, swallow=()):
         self.asked = []  # (time, verb, query and body)
