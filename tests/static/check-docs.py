@@ -9,6 +9,7 @@
     log events           daemon/*.c                                docs/operations.md
     rights in Redis      daemon/scripts/*.lua                      the ACL line in docs/operations.md
     scripts              daemon/redis_script.h                     docs/internals.md
+    recipes              docs/recipes/*                            docs/clients.md; and tests/recipes/recipes.py has a row for each
 
 each in both directions; and every relative link in README.md, CHANGELOG.md and docs/*.md leads somewhere. Without an argument: first the
 self-test, in which a copy of the tree is spoilt in one place after the other and each must be found, then the tree. The standard library is
@@ -241,7 +242,7 @@ class Checker:
         self.second_reader = second_reader
         self.breaches = []
         names = []
-        for folder in ("daemon", "daemon/scripts", "docs"):
+        for folder in ("daemon", "daemon/scripts", "docs", "docs/recipes"):
             names += [f"{folder}/{name}" for name in sorted(os.listdir(os.path.join(top, folder)))]
         self.names = [name for name in names if os.path.isfile(os.path.join(top, name))]
 
@@ -266,6 +267,7 @@ class Checker:
             self.operations()
             self.internals()
             self.security()
+            self.recipes()
         except Unreadable as problem:
             self.breach(str(problem))
         self.links()
@@ -407,6 +409,16 @@ class Checker:
         rows = table(section(self.read("docs/internals.md"), "In Redis"), "| script |")
         self.same("docs/internals.md", "script", self.code.scripts, [code_of(row[0])[0] for row in rows])
 
+    def recipes(self):
+        there = [name.removeprefix("docs/recipes/") for name in self.names if name.startswith("docs/recipes/")]
+        text = self.read("docs/clients.md")
+        linked = [re.sub(r"^\[([\w.]+)\]\(recipes/\1\)$", r"\1", row[0]) for row in table(text, "| recipe |")]
+        self.same("docs/clients.md", "recipe", there, linked)
+        for name in there:
+            if not re.search(rf"^\w+ docs/recipes/{re.escape(name)} ", re.sub(r"^go run ", "go ", text, flags=re.M), re.M):
+                self.breach(f"docs/clients.md: how {name} is run isn't said")
+        self.same("tests/recipes/recipes.py", "recipe", there, re.findall(r'^ *Recipe\("\w+", "([^"]+)"', self.read("tests/recipes/recipes.py"), re.M))
+
     def pages(self):
         for name in ["README.md", "CHANGELOG.md"] + [name for name in self.names if name.startswith("docs/") and name.endswith(".md")]:
             if os.path.exists(os.path.join(self.top, name)):
@@ -488,6 +500,9 @@ SPOILT = [
     ("daemon/daemon.c", 'log_info("stopped"', 'log_warn("stopped"', "log event ('stopped', 'warn') is missing"),
     ("daemon/redis_script.h", "    SCRIPT_CANCEL,", "    SCRIPT_CANCEL,\n    SCRIPT_FORGET,", "script forget is missing"),
     ("daemon/metrics.h", "X(", "Y(", "can't be read any more"),
+    ("docs/clients.md", "| [pawl_lock.rb](recipes/pawl_lock.rb) |", "| pawl.rb |", "docs/clients.md: recipe pawl_lock.rb is missing"),
+    ("docs/clients.md", "\nphp docs/recipes/pawl_lock.php ", "\nphp pawl_lock.php ", "how pawl_lock.php is run"),
+    ("tests/recipes/recipes.py", 'Recipe("go", "pawl_lock.go"', 'Recipe("go", "lock.go"', "recipe pawl_lock.go is missing"),
     ("README.md", "(docs/api.md)", "(api.md)", "there is no api.md"),
 ]
 
@@ -497,7 +512,7 @@ def self_test(top):
     sound = Checker(top).run()
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, "tree")
-        for name in ("daemon", "docs", "proto"):
+        for name in ("daemon", "docs", "proto", "tests/recipes"):
             shutil.copytree(os.path.join(top, name), os.path.join(copy, name))
         for name in ("README.md", "CHANGELOG.md", "LICENSE"):
             shutil.copyfile(os.path.join(top, name), os.path.join(copy, name))

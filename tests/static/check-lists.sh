@@ -22,6 +22,7 @@ scan() {
             done
             if [ -d tests/bench ]; then find tests/bench -name '*.[ch]' -o -name '*.py'; fi
             if [ -d tests/static ]; then find tests/static -name '*.sh'; fi
+            if [ -d docs/recipes ]; then find docs/recipes -type f; fi
             # programs of the tests stand there without their .c
             for place in tests/unit tests/sim tests/store; do
                 if [ -d "$place" ]; then find "$place" -name 'test_*.c' | sed 's/\.c$//'; fi
@@ -86,6 +87,9 @@ self_test() {
     mkdir "$tmp/tree/docs/model"
     : >"$tmp/tree/docs/model/a.pml"
     try 'a model' '^docs/model/a.pml: no list'
+    mkdir "$tmp/tree/docs/recipes"
+    : >"$tmp/tree/docs/recipes/a.rb"
+    try 'a recipe' '^docs/recipes/a.rb: no list'
     : >"$tmp/tree/daemon/scripts/three.lua"
     try 'a script' '^daemon/scripts/three.lua: no list'
     rm "$tmp/tree/daemon/a.h"
