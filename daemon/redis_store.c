@@ -181,11 +181,11 @@ static void set_alarm(struct redis_store *s, int64_t at_us)
 
 static void conclude(struct redis_store *s, struct store_call *call);
 
+/* A rider that was granted hears of it before the release does: everybody is waiting for it, and nobody for the release. */
 static void done(struct redis_store *s, struct store_call *call)
 {
     struct store_call *rider = call->rider;
 
-    s->calls_open--;
     if (rider) { /* a release that did its work has answered it; else it shares the release's fate */
         rider->sent_us = call->sent_us;
         rider->deadline_us = call->deadline_us;
@@ -197,12 +197,16 @@ static void done(struct redis_store *s, struct store_call *call)
             rider->ret_ticket = rider->ticket;
             rider->ret_woken.text[0] = '\0';
         }
+        s->calls_open++; /* from here on a call like any other */
+        if (rider->result == STORE_DONE) {
+            conclude(s, rider);
+            rider = NULL;
+        }
     }
+    s->calls_open--;
     call->done(call);
-    if (rider) { /* from here on a call like any other */
-        s->calls_open++;
+    if (rider)
         conclude(s, rider);
-    }
 }
 
 /* Answers without anything having been done, at the end of the turn. */
