@@ -3,6 +3,7 @@ down slows all sides."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -145,6 +146,38 @@ class Bench:
             for node in nodes:
                 node.stop()
         return results
+
+    # ---- instructions ----
+
+    def instructions(self, count):
+        """{what: instructions of pawld's own per cycle or hand-over}, kernel not included, by callgrind: two runs, one of them thrice as long,
+        so that the start is not in the difference. A figure that noise can't touch. {} without valgrind."""
+        valgrind = shutil.which("valgrind")
+        if not valgrind:
+            tell("valgrind is not installed: instructions are left out")
+            return {}
+        results = {}
+        for what, mode, connections in (("cycle, 1 connection", "http", 1), ("cycle, 64 connections", "http", 64),
+                                        ("hand-over, 50 waiters", "handover", 50)):
+            tell(f"instructions of a {what}")
+            short, long = [self.count_instructions(valgrind, mode, connections, n) for n in (count, 3 * count)]
+            results[what] = (long - short) / (2 * count)
+        return results
+
+    def count_instructions(self, valgrind, mode, connections, count):
+        folder = os.path.join(self.folder, "instructions")
+        out = os.path.join(folder, "callgrind.out")
+        before = [valgrind, "--tool=callgrind", f"--callgrind-out-file={out}"]
+        pawld = Pawld(self.pawld_program, folder, self.redis, self.connections_max, run_by=before)
+        try:
+            pawld.wait_ready()
+            result = run_load(self.load, mode, "--to", pawld.tcp, "--connections", connections, "--count", count)
+        finally:
+            pawld.stop()
+        with open(out, encoding="ascii", errors="replace") as f:
+            total = next(int(line.split()[1]) for line in f if line.startswith("totals:"))
+        done = result["cycles"] if mode == "http" else result["handovers"]
+        return total * count / done  # hand-overs end with their wave
 
     # ---- start ----
 

@@ -161,12 +161,12 @@ class Redis(Server):
 class Pawld(Server):
     """Speaks to Redis over TCP, as direct clients do, whatever its own clients use. The recovery window is off: nothing here loses data."""
 
-    def __init__(self, program, folder, redis, connections, redis_link="tcp"):
+    def __init__(self, program, folder, redis, connections, redis_link="tcp", run_by=()):
         os.makedirs(folder, exist_ok=True)
         self.port = free_port()
         self.path = os.path.join(folder, "pawld.sock")
         store = f"redis://{redis.tcp}/0" if redis_link == "tcp" else "unix://" + redis.path
-        argv = [program, "--listen", f"127.0.0.1:{self.port}", "--listen", "unix:" + self.path, "--redis", store, "--recovery-window", "0",
+        argv = [*run_by, program, "--listen", f"127.0.0.1:{self.port}", "--listen", "unix:" + self.path, "--redis", store, "--recovery-window", "0",
                 "--max-connections", str(connections), "--idle-timeout", "10m", "--log-level", "warn"]
         super().__init__("pawld", argv, os.path.join(folder, "pawld.log"))
         self.tcp = f"127.0.0.1:{self.port}"

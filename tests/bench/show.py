@@ -147,6 +147,9 @@ def tables(results):
     if "start" in results:
         every.append(Table("start", "Start, from exec to ready; ms", ["starts", "median (least..most)"],
                            [[str(len(results["start"])), spread(results["start"], 1)]]))
+    if results.get("instructions"):
+        every.append(Table("instructions", "pawld's own instructions, by callgrind", ["of a", "instructions"],
+                           [[what, f"{n:.0f}"] for what, n in results["instructions"].items()]))
     rows = []
     for t in results["targets"]:
         seen = "" if t["value"] is None else f"{t['value']:.2f}".rstrip("0").rstrip(".")
