@@ -95,7 +95,7 @@ def plot_cycles(results, path):
                       yerr=[[m - min(v) for m, (_, v) in zip(middles, points)], [max(v) - m for m, (_, v) in zip(middles, points)]],
                       label=SIDES[side], color=COLOURS[side], marker="o", markersize=4, capsize=3, linewidth=1.5)
     axes.set_xticks(places, [str(e["connections"]) for e in results["cycles"]])
-    axes.legend(frameon=False, fontsize=9, ncol=2)
+    axes.legend(frameon=False, fontsize=9, ncol=4, loc="upper center", bbox_to_anchor=(0.5, -0.15))
     save(figure, path)
 
 
@@ -110,6 +110,7 @@ def plot_handover(results, path):
         high = [median(r[side]["handover_us"]["p99"] for r in e["rounds"]) for e in results["handover"]]
         axes.bar(at, low, width * 0.9, label=SIDES[side], color=COLOURS[side])
         axes.vlines(at, low, high, color="#444444", linewidth=1)
+    axes.set_ylim(bottom=10)
     axes.set_xticks(range(len(results["handover"])), [str(e["waiters"]) for e in results["handover"]])
-    axes.legend(frameon=False, fontsize=9, ncol=2)
+    axes.legend(frameon=False, fontsize=9, ncol=4, loc="upper center", bbox_to_anchor=(0.5, -0.15))
     save(figure, path)
