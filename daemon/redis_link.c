@@ -211,6 +211,8 @@ static void link_fail(struct redis_link *link, const char *problem)
 
 /* ---- writing ---- */
 
+#define LENGTH_MAX 24 /* of a line that tells a length: kind, 20 digits, CR LF */
+
 static bool room(struct redis_link *link, size_t more)
 {
     size_t need = link->output_len + more, cap = link->output_cap ? link->output_cap : 4096;
@@ -233,24 +235,31 @@ static bool room(struct redis_link *link, size_t more)
     return true;
 }
 
+/* Where there is room. */
 static void put(struct redis_link *link, const char *bytes, size_t len)
 {
-    if (!room(link, len))
-        return;
     memcpy(link->output + link->output_len, bytes, len);
     link->output_len += len;
 }
 
+/* Writes the digits of n so that they end before `end`; returns where they begin. At most 20. */
+static char *digits_before(char *end, uint64_t n)
+{
+    do {
+        *--end = (char)('0' + n % 10);
+        n /= 10;
+    } while (n);
+    return end;
+}
+
+/* Where there is room for LENGTH_MAX. */
 static void put_length(struct redis_link *link, char kind, size_t n)
 {
-    char line[32], *at = line + sizeof(line);
+    char line[LENGTH_MAX], *at = line + sizeof(line);
 
     *--at = '\n';
     *--at = '\r';
-    do {
-        *--at = (char)('0' + n % 10);
-        n /= 10;
-    } while (n);
+    at = digits_before(at, n);
     *--at = kind;
     put(link, at, (size_t)(line + sizeof(line) - at));
 }
@@ -259,11 +268,14 @@ void redis_link_begin(struct redis_link *link, size_t argc)
 {
     if (link->output_len == link->output_sent) /* the first of this turn: one write at its end */
         event_active(link->step, 0, 0);
-    put_length(link, '*', argc);
+    if (room(link, LENGTH_MAX))
+        put_length(link, '*', argc);
 }
 
 void redis_link_arg(struct redis_link *link, const char *bytes, size_t len)
 {
+    if (!room(link, LENGTH_MAX + len + 2))
+        return;
     put_length(link, '$', len);
     put(link, bytes, len);
     put(link, "\r\n", 2);
@@ -276,10 +288,11 @@ void redis_link_arg_str(struct redis_link *link, const char *s)
 
 void redis_link_arg_int(struct redis_link *link, int64_t n)
 {
-    char digits[24];
-    int len = snprintf(digits, sizeof(digits), "%lld", (long long)n);
+    char digits[24], *end = digits + sizeof(digits), *at = digits_before(end, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 
-    redis_link_arg(link, digits, (size_t)len);
+    if (n < 0)
+        *--at = '-';
+    redis_link_arg(link, at, (size_t)(end - at));
 }
 
 void redis_link_send(struct redis_link *link, struct redis_command *command, int64_t deadline_us)

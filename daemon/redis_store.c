@@ -38,6 +38,7 @@
 #include "daemon/redis_replicas.h"
 #include "daemon/redis_script.h"
 #include "daemon/redis_sentinel.h"
+#include "proto/text.h"
 
 #define BEAT_MS        500
 #define CONNECT_MS     500
@@ -180,11 +181,11 @@ static void set_alarm(struct redis_store *s, int64_t at_us)
 
 static void conclude(struct redis_store *s, struct store_call *call);
 
+/* A rider that was granted hears of it before the release does: everybody is waiting for it, and nobody for the release. */
 static void done(struct redis_store *s, struct store_call *call)
 {
     struct store_call *rider = call->rider;
 
-    s->calls_open--;
     if (rider) { /* a release that did its work has answered it; else it shares the release's fate */
         rider->sent_us = call->sent_us;
         rider->deadline_us = call->deadline_us;
@@ -196,12 +197,16 @@ static void done(struct redis_store *s, struct store_call *call)
             rider->ret_ticket = rider->ticket;
             rider->ret_woken.text[0] = '\0';
         }
+        s->calls_open++; /* from here on a call like any other */
+        if (rider->result == STORE_DONE) {
+            conclude(s, rider);
+            rider = NULL;
+        }
     }
+    s->calls_open--;
     call->done(call);
-    if (rider) { /* from here on a call like any other */
-        s->calls_open++;
+    if (rider)
         conclude(s, rider);
-    }
 }
 
 /* Answers without anything having been done, at the end of the turn. */
@@ -521,25 +526,37 @@ static int queue_word(const struct store_call *call)
 /* What the plain case asks of Redis is made here, where it is cheap: one string for the end of the lock's value. */
 static size_t make_tail(struct redis_store *s, struct store_call *call, char *out, size_t cap)
 {
-    int len;
+    struct text tail;
 
     call->ret_granted_ms = clock_now_us(s->clock) / 1000 + s->ahead_ms;
-    len = snprintf(out, cap, "%s %" PRIu64 " %" PRId64 " %.*s", s->node, call->confirm, call->ret_granted_ms, (int)call->owner_len,
-                   call->owner);
-    return (size_t)len;
+    text_init(&tail, out, cap, cap);
+    text_str(&tail, s->node);
+    text_add(&tail, " ", 1);
+    text_int(&tail, (int64_t)call->confirm);
+    text_add(&tail, " ", 1);
+    text_int(&tail, call->ret_granted_ms);
+    text_add(&tail, " ", 1);
+    text_add(&tail, call->owner, call->owner_len);
+    return tail.len;
 }
 
 static void args_acquire(struct redis_store *s, struct store_call *call)
 {
-    char tail[TAIL_MAX], place[96];
-    int len;
+    char tail[TAIL_MAX], block[96];
+    struct text place;
 
     add_str(s, call->lease_id.text);
     add_int(s, call->ttl_ms);
     redis_link_arg(s->link, tail, make_tail(s, call, tail, sizeof(tail)));
-    len = snprintf(place, sizeof(place), "%d %" PRId64 " %" PRId64 " %" PRId64, queue_word(call), call->ticket, call->max_waiters,
-                   call->sweep_from);
-    redis_link_arg(s->link, place, (size_t)len);
+    text_init(&place, block, sizeof(block), sizeof(block));
+    text_int(&place, queue_word(call));
+    text_add(&place, " ", 1);
+    text_int(&place, call->ticket);
+    text_add(&place, " ", 1);
+    text_int(&place, call->max_waiters);
+    text_add(&place, " ", 1);
+    text_int(&place, call->sweep_from);
+    redis_link_arg(s->link, block, place.len);
 }
 
 /* What the lease table knows of a lease, for putting it back: "granted_ms owner". */
@@ -695,9 +712,13 @@ static void give_run(struct redis_store *s, struct run *run)
 
 static void see_fence(struct redis_store *s, int64_t fence)
 {
+    struct text text;
+
     if (fence > s->fence && fence <= PAWL_TOKEN_MAX) {
         s->fence = fence;
-        snprintf(s->fence_text, sizeof(s->fence_text), "%lld", (long long)fence);
+        text_init(&text, s->fence_text, sizeof(s->fence_text) - 1, sizeof(s->fence_text) - 1);
+        text_int(&text, fence);
+        s->fence_text[text.len] = '\0';
     }
 }
 

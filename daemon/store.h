@@ -83,7 +83,8 @@ struct store_call {
     void (*on_lock)(struct store_call *call, const struct store_lock *lock); /* list: once a lock, before done */
 
     /* Release: the acquire of this node's first waiter for the same lock, filled as for submit. If that waiter is the queue's head, it is granted
-     * in the same step; else it is answered STORE_TURN. Answered by its own `done`, right after the release's. NULL: none. */
+     * in the same step; else it is answered STORE_TURN. Answered by its own `done`: when granted, right before the release's, since it is the one
+     * that is waited for; else right after it. NULL: none. */
     struct store_call *rider;
 
     void (*done)(struct store_call *call);

@@ -157,12 +157,22 @@ static bool is_plain(uint32_t code)
     return code != '"' && code != '\\' && !utf8_is_control(code);
 }
 
+/* The bytes that stand for themselves: printable ASCII without quote and backslash. Nearly all that is ever written. */
+static size_t plain_ascii(const char *bytes, size_t len)
+{
+    size_t i = 0;
+
+    while (i < len && bytes[i] >= 0x20 && bytes[i] < 0x7f && bytes[i] != '"' && bytes[i] != '\\')
+        i++;
+    return i;
+}
+
 void text_json_string(struct text *t, const char *bytes, size_t len)
 {
     size_t i = 0, run = 0; /* bytes[run..i) are plain and not written yet */
 
     text_add(t, "\"", 1);
-    while (i < len) {
+    while ((i += plain_ascii(bytes + i, len - i)) < len) {
         uint32_t code = 0;
         size_t n = utf8_sequence(bytes + i, len - i, &code);
 

@@ -2,6 +2,8 @@
  *
  *     acquire sent --> granted, release sent --> released, next acquire sent --> ...
  *
+ * A dialect that needs a session asks for it before: once, or in every cycle, as a part of it.
+ *
  * The run goes through three stages: warming (nothing counts), measuring (a cycle counts if it ends in here), stopping (each connection
  * ends the cycle it is in, so that no lock stays behind). A reply that isn't the expected one is a fault and ends its connection: a
  * benchmark of errors would be fast.
@@ -24,7 +26,7 @@
 #define STALL_NS   (UINT64_C(10) * 1000000000U) /* nothing came for so long: the run ends with a fault */
 
 enum stage { WARMING, MEASURING, STOPPING };
-enum phase { ACQUIRING, RELEASING, ENDED };
+enum phase { OPENING, ACQUIRING, RELEASING, ENDED };
 
 struct conn {
     struct wire wire;
@@ -32,10 +34,10 @@ struct conn {
     uint32_t number;
     uint32_t cycle;
     int64_t token;
+    uint64_t cycle_begun_ns;
     uint64_t acquire_sent_ns;
     uint64_t release_sent_ns;
-    char name[FRAME_NAME_LEN + 1];
-    char lease[FRAME_LEASE_LEN + 1];
+    struct words words;
 };
 
 struct run {
@@ -68,8 +70,10 @@ static void end_conn(struct run *r, struct conn *c)
 
 static void fail_conn(struct run *r, struct conn *c, const char *what)
 {
-    faults_add(&r->faults, "%s, in %s of %s: %.*s", what, c->phase == ACQUIRING ? "acquire" : "release", c->name,
-               (int)(c->wire.in_len < 120 ? c->wire.in_len : 120), c->wire.in != NULL ? c->wire.in : "");
+    static const char *const doing[] = {"opening", "acquire", "release", "nothing"};
+
+    faults_add(&r->faults, "%s, in %s of %s: %.*s", what, doing[c->phase], c->words.name,
+               (int)(c->wire.in_len < 250 ? c->wire.in_len : 250), c->wire.in != NULL ? c->wire.in : "");
     end_conn(r, c);
 }
 
@@ -90,6 +94,14 @@ static void put_hex(char *out, uint64_t value, size_t digits)
         out[i] = "0123456789abcdef"[value & 15];
 }
 
+/* The id of a lease in etcd: 19 digits, and 16 in hexadecimal. */
+static void make_session(struct run *r, char session[FRAME_SESSION_LEN + 1])
+{
+    uint64_t id = UINT64_C(1) << 60 | next_random(r) >> 4;
+
+    (void)snprintf(session, FRAME_SESSION_LEN + 1, "%llu", (unsigned long long)id);
+}
+
 /* A UUID of version 4. */
 static void make_lease(struct run *r, char lease[FRAME_LEASE_LEN + 1])
 {
@@ -106,33 +118,60 @@ static void make_lease(struct run *r, char lease[FRAME_LEASE_LEN + 1])
 
 static void send_frame(struct run *r, struct conn *c, struct frame *f)
 {
-    frame_fill(f, c->name, c->lease);
+    frame_fill(f, &c->words);
     if (wire_send(&c->wire, f->bytes, f->len) != 0)
         fail_conn(r, c, strerror(errno));
 }
 
-static void begin_cycle(struct run *r, struct conn *c)
+static void send_acquire(struct run *r, struct conn *c)
 {
-    if (r->stage == STOPPING || (r->stage == MEASURING && r->plan->count > 0 && r->started == r->plan->count)) {
-        end_conn(r, c);
-        return;
-    }
-    r->started += r->stage == MEASURING;
-    put_hex(c->name + 13, c->cycle++, 8);
-    if (r->dialect->client_names_lease)
-        make_lease(r, c->lease);
     c->phase = ACQUIRING;
     c->acquire_sent_ns = report_now_ns();
     send_frame(r, c, &r->dialect->acquire);
 }
 
+static void begin_cycle(struct run *r, struct conn *c)
+{
+    struct dialect *d = r->dialect;
+    bool opens = d->open.len > 0 && (d->open_each || c->cycle == 0);
+
+    if (r->stage == STOPPING || (r->stage == MEASURING && r->plan->count > 0 && r->started == r->plan->count)) {
+        end_conn(r, c);
+        return;
+    }
+    r->started += r->stage == MEASURING;
+    put_hex(c->words.name + 13, c->cycle++, 8);
+    if (d->client_names_lease)
+        make_lease(r, c->words.lease);
+    if (opens)
+        make_session(r, c->words.session);
+    if (d->prepare != NULL)
+        d->prepare(&c->words);
+    c->cycle_begun_ns = report_now_ns();
+    if (!opens) {
+        send_acquire(r, c);
+        return;
+    }
+    c->phase = OPENING;
+    send_frame(r, c, &d->open);
+}
+
+static void on_opened(struct run *r, struct conn *c, const struct reply *reply)
+{
+    wire_drop(&c->wire, reply->len);
+    if (!r->dialect->open_each)
+        c->cycle_begun_ns = report_now_ns();
+    send_acquire(r, c);
+}
+
 static void on_granted(struct run *r, struct conn *c, const struct reply *reply)
 {
-    if (reply->token <= c->token) {
+    if (r->dialect->rising && reply->token <= c->token) {
         fail_conn(r, c, "a token did not rise");
         return;
     }
     c->token = reply->token;
+    memcpy(c->words.lease, reply->lease, sizeof c->words.lease);
     wire_drop(&c->wire, reply->len);
     c->release_sent_ns = report_now_ns();
     if (r->stage == MEASURING)
@@ -145,18 +184,25 @@ static void on_released(struct run *r, struct conn *c, const struct reply *reply
 {
     uint64_t now = report_now_ns();
 
-    if (!r->dialect->client_names_lease && reply->token != c->token) {
+    if (r->dialect->release_tells_token && reply->token != c->token) {
         fail_conn(r, c, "the release tells another token than the grant");
         return;
     }
     wire_drop(&c->wire, reply->len);
     if (r->stage == MEASURING) {
         hist_add(&r->release, now - c->release_sent_ns);
-        hist_add(&r->cycle, now - c->acquire_sent_ns);
+        hist_add(&r->cycle, now - c->cycle_begun_ns);
     }
-    memcpy(r->last_name, c->name, sizeof r->last_name);
-    memcpy(r->last_lease, c->lease, sizeof r->last_lease);
+    memcpy(r->last_name, c->words.name, sizeof r->last_name);
+    memcpy(r->last_lease, c->words.lease, sizeof r->last_lease);
     begin_cycle(r, c);
+}
+
+static dialect_reader reader_of(const struct run *r, enum phase phase)
+{
+    if (phase == OPENING)
+        return r->dialect->read_open;
+    return phase == ACQUIRING ? r->dialect->read_acquire : r->dialect->read_release;
 }
 
 static void on_readable(struct run *r, struct conn *c)
@@ -173,18 +219,18 @@ static void on_readable(struct run *r, struct conn *c)
     if (came <= 0)
         return;
     memset(&reply, 0, sizeof reply);
-    memcpy(reply.lease, c->lease, sizeof reply.lease);
-    got = (c->phase == ACQUIRING ? r->dialect->read_acquire : r->dialect->read_release)(r->dialect, c->wire.in, c->wire.in_len, &reply);
+    memcpy(reply.lease, c->words.lease, sizeof reply.lease);
+    got = reader_of(r, c->phase)(r->dialect, &c->words, c->wire.in, c->wire.in_len, &reply);
     if (got == READING_MORE)
         return;
-    if (got == READING_BAD) {
+    if (got != READING_OK)
         fail_conn(r, c, "not the expected reply");
-    } else if (c->phase == ACQUIRING) {
-        memcpy(c->lease, reply.lease, sizeof c->lease);
+    else if (c->phase == OPENING)
+        on_opened(r, c, &reply);
+    else if (c->phase == ACQUIRING)
         on_granted(r, c, &reply);
-    } else {
+    else
         on_released(r, c, &reply);
-    }
 }
 
 /* Turns "so far" into "since the last call" for each process that is watched. */
@@ -230,10 +276,10 @@ static bool open_conns(struct run *r)
     for (i = 0; i < r->plan->connections; i++) {
         c = &r->conns[i];
         c->number = (uint32_t)i;
-        memcpy(c->name, "bench/CCCCCC/SSSSSSSS", FRAME_NAME_LEN + 1);
-        put_hex(c->name + 6, c->number, 6);
+        memcpy(c->words.name, "bench/CCCCCC/SSSSSSSS", FRAME_NAME_LEN + 1);
+        put_hex(c->words.name + 6, c->number, 6);
         ev.data.ptr = c;
-        if (wire_open(&c->wire, &r->plan->to) != 0 || epoll_ctl(r->epoll, EPOLL_CTL_ADD, c->wire.fd, &ev) != 0) {
+        if (wire_open(&c->wire, &r->plan->to[i % r->plan->to_count]) != 0 || epoll_ctl(r->epoll, EPOLL_CTL_ADD, c->wire.fd, &ev) != 0) {
             faults_add(&r->faults, "connection %zu: %s", i, strerror(errno));
             return false;
         }
@@ -269,9 +315,8 @@ static void print(const struct run *r)
     double seconds = (double)(r->ended_ns - r->begun_ns) / 1e9;
     size_t i;
 
-    (void)printf("{\"mode\": \"%s\", \"connections\": %zu, \"seconds\": %.6f, \"cycles\": %llu, \"rate\": %.1f",
-                 r->dialect->client_names_lease ? "redis" : "http", r->plan->connections, seconds, (unsigned long long)r->cycle.count,
-                 seconds > 0 ? (double)r->cycle.count / seconds : 0.0);
+    (void)printf("{\"mode\": \"%s\", \"connections\": %zu, \"seconds\": %.6f, \"cycles\": %llu, \"rate\": %.1f", r->dialect->title,
+                 r->plan->connections, seconds, (unsigned long long)r->cycle.count, seconds > 0 ? (double)r->cycle.count / seconds : 0.0);
     report_hist(stdout, "cycle_us", &r->cycle);
     report_hist(stdout, "acquire_us", &r->acquire);
     report_hist(stdout, "release_us", &r->release);

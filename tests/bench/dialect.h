@@ -1,8 +1,8 @@
-/* A lock cycle spoken in one of two languages: HTTP to pawld, or the same node's scripts straight to Redis. The cycle (cycle.h) is the same
- * code for both.
+/* How a lock is taken and given back in one of several languages: HTTP to pawld, the same node's scripts straight to Redis, etcd's JSON
+ * gateway, or tries again and again on Redis. What the load does with it (cycle.c, handover.c) is the same code for all.
  *
- * A dialect gives the two requests as frames and reads the two replies, strictly: a grant counts only with the right status and a token, a
- * release only if it says so.
+ * A dialect gives the requests as frames and reads the replies, strictly: a grant counts only with the right status and a token, a release
+ * only if it says so.
  */
 #ifndef PAWL_BENCH_DIALECT_H
 #define PAWL_BENCH_DIALECT_H
@@ -14,28 +14,43 @@
 #include "tests/bench/frame.h"
 #include "tests/bench/wire.h"
 
-enum reading { READING_MORE, READING_OK, READING_BAD };
+/* REFUSED: somebody else holds the lock; only of dialects that try again. */
+enum reading { READING_MORE, READING_OK, READING_REFUSED, READING_BAD };
 
 struct reply {
-    size_t len; /* of its bytes, to be dropped from the wire; set when READING_OK */
-    int64_t token;
+    size_t len;                      /* of its bytes, to be dropped from the wire; set when READING_OK or READING_REFUSED */
+    int64_t token;                   /* of a grant; of a release if release_tells_token; of a count: the waiters */
     char lease[FRAME_LEASE_LEN + 1]; /* untouched if the dialect lets the client choose it */
 };
 
+struct dialect;
+typedef enum reading (*dialect_reader)(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret);
+
 struct dialect {
+    const char *title;
+    struct frame open; /* to be asked once on each connection, before all else; empty: nothing */
     struct frame acquire;
     struct frame release;
-    bool client_names_lease; /* a fresh lease id goes into the acquire; else the reply brings it */
-    enum reading (*read_acquire)(const struct dialect *d, const char *in, size_t len, struct reply *ret);
-    enum reading (*read_release)(const struct dialect *d, const char *in, size_t len, struct reply *ret);
+    struct frame count;               /* how many wait for the lock; empty: it can't be told */
+    bool open_each;                   /* open belongs to each cycle, not to the connection */
+    bool client_names_lease;          /* a fresh lease id goes into the acquire; else the reply brings it */
+    bool release_tells_token;         /* and it must be that of the grant */
+    bool rising;                      /* each grant's token is greater than the one before */
+    unsigned retry_ms;                /* after a refusal; 0: whoever waits is answered when it is its turn */
+    unsigned rest_ms;                 /* how long a waiter that is counted may still take until it really waits */
+    void (*prepare)(struct words *w); /* makes the words that follow from others; may be NULL */
+    dialect_reader read_open;
+    dialect_reader read_acquire;
+    dialect_reader read_release;
+    dialect_reader read_count;
     /* Redis alone: the first element that a reply must have, and where the token is in a grant. */
     char granted[32];
     char released[32];
     size_t token_at;
 };
 
-/* HTTP: POST .../acquire {"ttl_ms", "owner"} and POST .../release {"lease_id"}. */
-bool dialect_http(struct dialect *d);
+/* HTTP: POST .../acquire {"ttl_ms", "owner"} and POST .../release {"lease_id"}; to_wait: with "wait_ms", on the one name of handover.c. */
+bool dialect_http(struct dialect *d, bool to_wait);
 
 /* Redis: the commands that pawld itself was seen to send for one such cycle, from a file of lines (tests/bench/capture.py writes it):
  *     acquire | release              the command that the lines after it belong to
@@ -44,6 +59,23 @@ bool dialect_http(struct dialect *d);
  *     token INDEX                    the place of the token in the reply to acquire
  * False with a sentence in problem. */
 bool dialect_redis(struct dialect *d, const char *path, char *problem, size_t cap);
+
+/* etcd 3.4: POST /v3/lock/lock and /v3/lock/unlock under a lease of the connection's own, made once by /v3/lease/grant, as etcd's own
+ * library does it; lease_each: a lease for each cycle, ended with it by /v3/lease/revoke. */
+bool dialect_etcd(struct dialect *d, bool lease_each);
+
+/* The usual lock on Redis without waiting: SET NX PX, again every 50 ms while refused; given back by compare and delete. */
+bool dialect_poll(struct dialect *d);
+
+/* One question on a connection that nothing else is under way on: sends the frame, waits for the reply (10 s at most) and takes it off the
+ * wire. False with errno, EPROTO being a reply that isn't the expected one. */
+bool dialect_ask(const struct dialect *d, struct wire *w, struct frame *f, const struct words *words, dialect_reader read,
+                 struct reply *ret);
+
+/* The name that all who wait for one lock use. */
+#define DIALECT_ONE_NAME "bench/000000/handover"
+
+/* ---- HTTP, for whoever speaks it */
 
 /* The parts of one HTTP reply; body points into in. READING_BAD if it is none that a keep-alive client can go on after. */
 struct http_reply {
@@ -56,9 +88,14 @@ enum reading http_reply_read(struct http_reply *r, const char *in, size_t len);
 /* Sends a request and waits for its reply, 10 s at most. True with a reply of that status, whose bytes stay on the wire: wire_drop(w,
  * r->len) after use. False: errno tells, EPROTO being another status or no HTTP. */
 bool http_ask(struct wire *w, const char *request, int status, struct http_reply *r);
-/* A member of a reply's JSON object that holds a number, or a lease id. Only for the flat objects that pawld makes: the first "key": in the
- * body is taken. */
+/* A member of a reply's JSON object that holds a number (quoted: a number in quotes, as etcd writes them), or a lease id. Only for objects
+ * in which the first "key": is the one that is meant. */
 bool http_reply_number(const struct http_reply *r, const char *key, int64_t *ret);
+bool http_reply_quoted(const struct http_reply *r, const char *key, int64_t *ret);
 bool http_reply_lease(const struct http_reply *r, char ret[FRAME_LEASE_LEN + 1]);
+bool http_reply_text_is(const struct http_reply *r, const char *key, const char *text);
+
+/* Appends a POST with this body (which may have holes) to a frame. */
+bool http_add_post(struct frame *f, const struct frame *path, const struct frame *body);
 
 #endif

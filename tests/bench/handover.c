@@ -1,16 +1,22 @@
-/* Hand-over: how long a lock lies idle between the holder who gives it up and the waiter who gets it, as both see it from outside. It needs
- * a pawld that can wait.
+/* Hand-over: how long a lock lies idle between the holder who gives it up and the waiter who gets it, as both see it from outside.
  *
  * N waiters and a holder, N + 1 connections, in waves:
  *
  *     gathering   the holder holds; the others send an acquire that waits; a control connection asks for the lock's waiters until all N
  *                 are queued
- *     passing     the holder releases; whoever is granted releases at once, N grants in a chain; the last one keeps the lock and is the
- *                 next wave's holder
+ *     passing     the holder releases; once somebody is granted, and the release is answered, that one releases, N grants in a chain; the
+ *                 last one keeps the lock and is the next wave's holder
+ *
+ * Where nobody can wait (retry_ms), waves mean nothing: each tries until it was refused once, and then the lock is passed on and on, whoever
+ * gave it up being one who tries again, so that always N try.
  *
  * A hand-over is from just before the write of the release to just after the read of the grant. Gathering first makes each of them one: no
  * acquire is still on its way when the lock falls free. The load handles grants one by one, so its own part in the figure is two system
- * calls and a wake-up, as in mode_publish.
+ * calls and a wake-up, as in a PUBLISH trip.
+ *
+ * With --trips a PUBLISH trip is measured between any two hand-overs. So both begin alike: the load was just woken by an answer, the others
+ * sleep. Trips in a loop of their own are several times faster, since then nobody ever falls asleep, and would say nothing about a
+ * hand-over.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -18,103 +24,136 @@
 
 #include "tests/bench/modes.h"
 #include "tests/bench/report.h"
+#include "tests/bench/trip.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define LOCK       "/v1/locks/bench/handover"
 #define EVENTS_MAX 256
-#define WAIT_MS    10000
-
-static const char acquire_request[] = "POST " LOCK "/acquire?wait=60s&ttl=30s HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n";
-static const char inspect_request[] = "GET " LOCK " HTTP/1.1\r\nHost: bench\r\n\r\n";
-static const char release_format[] = "POST " LOCK "/release HTTP/1.1\r\nHost: bench\r\nContent-Length: 52\r\n\r\n{\"lease_id\": \"%s\"}";
+#define NS_PER_MS  UINT64_C(1000000)
+#define WAIT_NS    (10000 * NS_PER_MS)
 
 enum place { RESTING, WAITING, HOLDING, RELEASING };
 
 struct client {
     struct wire wire;
     enum place place;
-    char lease[FRAME_LEASE_LEN + 1];
+    bool asking;     /* its acquire is under way; else it is refused and tries again at due_ns */
+    bool refused;    /* at least once since it began to wait */
+    uint64_t due_ns; /* UINT64_MAX: never */
+    struct words words;
 };
 
 struct run {
     const struct plan *plan;
+    struct dialect *dialect;
     struct client *clients;
     size_t client_count;
     struct wire control;
+    struct trip trip;
     int epoll;
-    struct client *holder; /* the one who keeps the lock while a wave gathers */
+    struct client *holder; /* NULL while the lock is between two */
     size_t waiting;
     size_t releasing;
+    size_t unrefused;
     bool passing;
+    bool ending;          /* nobody tries again */
     uint64_t released_ns; /* when the release under way was sent */
     int64_t token;
+    uint64_t random;
     uint64_t waves;
     uint64_t inspections;
+    uint64_t tries;
     uint64_t begun_ns;
     uint64_t cpu_ns[MODES_PIDS_MAX];
+    uint64_t own_cpu_ns;
     struct faults faults;
     struct hist passes;
+    struct hist trips;
 };
+
+static uint64_t next_random(struct run *r)
+{
+    r->random ^= r->random >> 12;
+    r->random ^= r->random << 25;
+    r->random ^= r->random >> 27;
+    return r->random * UINT64_C(2685821657736338717);
+}
+
+/* ---- what clients send */
+
+static void send_frame(struct run *r, struct client *c, struct frame *f)
+{
+    frame_fill(f, &c->words);
+    if (wire_send(&c->wire, f->bytes, f->len) != 0)
+        faults_add(&r->faults, "sending: %s", strerror(errno));
+}
 
 static void send_acquire(struct run *r, struct client *c)
 {
-    if (wire_send(&c->wire, acquire_request, sizeof acquire_request - 1) != 0)
-        faults_add(&r->faults, "acquire: %s", strerror(errno));
-    c->place = WAITING;
-    r->waiting++;
+    c->asking = true;
+    c->due_ns = UINT64_MAX;
+    r->tries++;
+    send_frame(r, c, &r->dialect->acquire);
 }
 
-static void send_release(struct run *r, struct client *c)
+/* Whoever tries again and again begins at a random time, else all would try at once for ever. */
+static void begin_waiting(struct run *r, struct client *c)
 {
-    char request[sizeof release_format + FRAME_LEASE_LEN];
-    int len = snprintf(request, sizeof request, release_format, c->lease);
+    c->place = WAITING;
+    c->refused = false;
+    c->asking = false;
+    r->waiting++;
+    r->unrefused++;
+    if (r->dialect->retry_ms == 0)
+        send_acquire(r, c);
+    else
+        c->due_ns = report_now_ns() + next_random(r) % (r->dialect->retry_ms * NS_PER_MS);
+}
+
+static void send_release(struct run *r)
+{
+    struct client *c = r->holder;
 
     c->place = RELEASING;
+    r->holder = NULL;
     r->releasing++;
     r->released_ns = report_now_ns();
-    if (wire_send(&c->wire, request, (size_t)len) != 0)
-        faults_add(&r->faults, "release: %s", strerror(errno));
+    send_frame(r, c, &r->dialect->release);
 }
 
-static void on_grant(struct run *r, struct client *c, const struct http_reply *reply, uint64_t now)
-{
-    int64_t token;
+/* ---- what they are told */
 
-    if (reply->status != 200 || !http_reply_number(reply, "token", &token) || !http_reply_lease(reply, c->lease)) {
-        faults_add(&r->faults, "a waiter got %d: %.*s", reply->status, (int)(reply->body_len < 160 ? reply->body_len : 160), reply->body);
-        return;
-    }
-    if (token <= r->token || (r->holder != NULL && !r->passing))
-        faults_add(&r->faults, "token %lld was granted after %lld%s", (long long)token, (long long)r->token,
-                   r->passing ? "" : ", and while that was held");
-    r->token = token;
+static void on_grant(struct run *r, struct client *c, const struct reply *reply, uint64_t now)
+{
+    if (r->holder != NULL || (r->dialect->rising && reply->token <= r->token))
+        faults_add(&r->faults, "token %lld was granted after %lld%s", (long long)reply->token, (long long)r->token,
+                   r->holder != NULL ? ", and while that was held" : "");
+    r->token = reply->token;
+    memcpy(c->words.lease, reply->lease, sizeof c->words.lease);
     r->waiting--;
+    r->unrefused -= !c->refused;
     c->place = HOLDING;
+    r->holder = c;
     if (r->passing)
         hist_add(&r->passes, now - r->released_ns);
-    if (r->passing && r->waiting > 0)
-        send_release(r, c);
-    else
-        r->holder = c;
 }
 
-static void on_release(struct run *r, struct client *c, const struct http_reply *reply)
+static void on_refusal(struct run *r, struct client *c, uint64_t now)
 {
-    if (reply->status != 200)
-        faults_add(&r->faults, "a release got %d: %.*s", reply->status, (int)(reply->body_len < 160 ? reply->body_len : 160), reply->body);
-    c->place = RESTING;
-    r->releasing--;
+    r->unrefused -= !c->refused;
+    c->refused = true;
+    c->due_ns = r->ending ? UINT64_MAX : now + r->dialect->retry_ms * NS_PER_MS;
 }
 
 static void on_readable(struct run *r, struct client *c)
 {
-    struct http_reply reply;
+    struct reply reply = {0};
     int came = wire_read(&c->wire);
     uint64_t now = report_now_ns();
     enum reading got;
@@ -123,72 +162,131 @@ static void on_readable(struct run *r, struct client *c)
         faults_add(&r->faults, "a connection ended: %s", strerror(errno));
     if (came <= 0)
         return;
-    got = http_reply_read(&reply, c->wire.in, c->wire.in_len);
+    memcpy(reply.lease, c->words.lease, sizeof reply.lease);
+    got = (c->place == RELEASING ? r->dialect->read_release : r->dialect->read_acquire)(r->dialect, &c->words, c->wire.in, c->wire.in_len,
+                                                                                        &reply);
     if (got == READING_MORE)
         return;
-    if (got == READING_BAD || (c->place != WAITING && c->place != RELEASING)) {
-        faults_add(&r->faults, "not a reply that was asked for: %.*s", (int)(c->wire.in_len < 160 ? c->wire.in_len : 160), c->wire.in);
+    if (got == READING_BAD || (c->place == WAITING ? !c->asking : c->place != RELEASING)) {
+        faults_add(&r->faults, "not a reply that was asked for: %.*s", (int)(c->wire.in_len < 250 ? c->wire.in_len : 250), c->wire.in);
         return;
     }
-    if (c->place == WAITING)
+    c->asking = false;
+    if (got == READING_REFUSED) {
+        on_refusal(r, c, now);
+    } else if (c->place == WAITING) {
         on_grant(r, c, &reply, now);
-    else
-        on_release(r, c, &reply);
+    } else {
+        c->place = RESTING;
+        r->releasing--;
+    }
     wire_drop(&c->wire, reply.len);
+    if (c->place == RESTING && r->dialect->retry_ms > 0 && !r->ending)
+        begin_waiting(r, c);
 }
 
-/* Handles what came; false after a fault. */
-static bool turn(struct run *r, int timeout_ms)
+/* ---- the loop */
+
+/* Sends what is due; returns when the next one is, or until if that is sooner. */
+static uint64_t send_due(struct run *r, uint64_t until)
+{
+    uint64_t now = report_now_ns();
+    size_t i;
+
+    for (i = 0; i < r->client_count && r->dialect->retry_ms > 0; i++) {
+        if (r->clients[i].due_ns <= now)
+            send_acquire(r, &r->clients[i]);
+        else if (r->clients[i].due_ns < until)
+            until = r->clients[i].due_ns;
+    }
+    return until;
+}
+
+/* Handles what comes until then at the latest; false after a fault. */
+static bool turn(struct run *r, uint64_t until)
 {
     struct epoll_event events[EVENTS_MAX];
-    int i;
-    int n = epoll_wait(r->epoll, events, EVENTS_MAX, timeout_ms);
+    struct pollfd ready = {.fd = r->epoll, .events = POLLIN};
+    uint64_t next = send_due(r, until);
+    uint64_t now = report_now_ns();
+    uint64_t rest = next > now ? next - now : 0;
+    struct timespec ts = {.tv_sec = (time_t)(rest / 1000000000U), .tv_nsec = (long)(rest % 1000000000U)};
+    int i, n;
 
-    if (n == 0 && timeout_ms > 0)
-        faults_add(&r->faults, "nothing came for 10 s, with %zu waiting", r->waiting);
+    if (ppoll(&ready, 1, &ts, NULL) < 0)
+        faults_add(&r->faults, "poll: %s", strerror(errno));
+    n = epoll_wait(r->epoll, events, EVENTS_MAX, 0);
     for (i = 0; i < n && r->faults.count == 0; i++)
         on_readable(r, events[i].data.ptr);
     return r->faults.count == 0;
 }
 
-/* Everybody but the holder queues; returns when pawld counts all of them. */
+/* Until somebody holds the lock and no release is under way. */
+static bool settle(struct run *r)
+{
+    uint64_t end = report_now_ns() + WAIT_NS;
+
+    while (r->holder == NULL || r->releasing > 0) {
+        if (report_now_ns() >= end)
+            faults_add(&r->faults, "nobody got the lock for 10 s, with %zu waiting", r->waiting);
+        if (!turn(r, end))
+            return false;
+    }
+    return true;
+}
+
+static bool all_wait(struct run *r)
+{
+    struct reply reply = {0};
+
+    if (r->dialect->count.len == 0)
+        return r->unrefused == 0;
+    r->inspections++;
+    if (!dialect_ask(r->dialect, &r->control, &r->dialect->count, &r->clients[0].words, r->dialect->read_count, &reply))
+        faults_add(&r->faults, "asking for the waiters: %s", strerror(errno));
+    return reply.token == (int64_t)r->waiting;
+}
+
+static bool rest(struct run *r)
+{
+    uint64_t end = report_now_ns() + r->dialect->rest_ms * NS_PER_MS;
+
+    while (report_now_ns() < end) {
+        if (!turn(r, end))
+            return false;
+    }
+    return true;
+}
+
+/* Everybody but the holder queues; returns when all of them are counted. */
 static bool gather(struct run *r)
 {
-    uint64_t begun = report_now_ns();
-    struct http_reply reply;
-    int64_t waiters = 0;
+    uint64_t end = report_now_ns() + WAIT_NS;
     size_t i;
 
     for (i = 0; i < r->client_count; i++) {
         if (&r->clients[i] != r->holder)
-            send_acquire(r, &r->clients[i]);
+            begin_waiting(r, &r->clients[i]);
     }
-    /* Nobody is answered while the holder holds: a turn finds what pawld should not have said. */
-    while (turn(r, 0) && waiters != (int64_t)r->waiting) {
-        r->inspections++;
-        if (!http_ask(&r->control, inspect_request, 200, &reply) || !http_reply_number(&reply, "waiters", &waiters))
-            faults_add(&r->faults, "asking for the waiters: %s", strerror(errno));
-        else
-            wire_drop(&r->control, reply.len);
-        if (report_now_ns() - begun > UINT64_C(1000000) * WAIT_MS)
-            faults_add(&r->faults, "%lld waiters instead of %zu after 10 s", (long long)waiters, r->waiting);
+    /* Nobody is granted while the holder holds: a turn finds what should not have been said. */
+    while (turn(r, report_now_ns() + NS_PER_MS) && !all_wait(r)) {
+        if (report_now_ns() > end)
+            faults_add(&r->faults, "not all of %zu waiters are there after 10 s", r->waiting);
     }
-    return r->faults.count == 0;
+    return r->faults.count == 0 && rest(r);
 }
 
-static bool pass(struct run *r)
+static bool measure_trip(struct run *r)
 {
-    struct client *first = r->holder;
+    uint64_t ns;
 
-    r->holder = NULL;
-    r->passing = true;
-    send_release(r, first);
-    while (r->holder == NULL || r->releasing > 0) {
-        if (!turn(r, WAIT_MS))
-            return false;
+    if (r->plan->trips.len == 0)
+        return true;
+    if (trip_once(&r->trip, &ns) != 0) {
+        faults_add(&r->faults, "a PUBLISH trip: %s", strerror(errno));
+        return false;
     }
-    r->passing = false;
-    r->waves++;
+    hist_add(&r->trips, ns);
     return true;
 }
 
@@ -200,33 +298,87 @@ static bool is_over(const struct run *r)
            (p->seconds > 0 && report_now_ns() - r->begun_ns >= (uint64_t)(p->seconds * 1e9));
 }
 
+static bool pass(struct run *r)
+{
+    r->passing = true;
+    while (r->waiting > 0 && !(r->dialect->retry_ms > 0 && is_over(r))) {
+        if (!measure_trip(r))
+            return false;
+        send_release(r);
+        if (!settle(r))
+            return false;
+    }
+    r->passing = false;
+    r->waves++;
+    return true;
+}
+
 static void take_cpu(struct run *r)
 {
     size_t i;
 
     for (i = 0; i < r->plan->cpu_pid_count; i++)
         r->cpu_ns[i] = report_cpu_ns(r->plan->cpu_pids[i]) - r->cpu_ns[i];
+    r->own_cpu_ns = report_cpu_ns(0) - r->own_cpu_ns;
+}
+
+/* The holder gives the lock back when nobody is about to take it. */
+static void finish(struct run *r)
+{
+    uint64_t end = report_now_ns() + WAIT_NS;
+    bool sent = false;
+    size_t asking;
+    size_t i;
+
+    r->ending = true;
+    for (i = 0; i < r->client_count; i++)
+        r->clients[i].due_ns = UINT64_MAX;
+    while (!sent || r->releasing > 0) {
+        for (i = 0, asking = 0; i < r->client_count; i++)
+            asking += r->clients[i].asking;
+        if (!sent && asking == 0) {
+            send_release(r);
+            sent = true;
+        }
+        if (report_now_ns() > end)
+            faults_add(&r->faults, "the last release was not answered");
+        if (!turn(r, end))
+            return;
+    }
 }
 
 static void run_waves(struct run *r)
 {
-    send_acquire(r, &r->clients[0]);
-    while (r->holder == NULL) {
-        if (!turn(r, WAIT_MS))
-            return;
-    }
+    begin_waiting(r, &r->clients[0]);
+    if (!settle(r))
+        return;
     take_cpu(r);
+    r->tries = 0;
     r->begun_ns = report_now_ns();
     while (!is_over(r)) {
         if (!gather(r) || !pass(r))
             return;
     }
     take_cpu(r);
-    send_release(r, r->holder);
-    while (r->releasing > 0) {
-        if (!turn(r, WAIT_MS))
-            return;
-    }
+    finish(r);
+}
+
+/* ---- beginning and end */
+
+/* A client's words, and its session where the dialect has them; the session's id is 2^60 and some, so that it has 19 digits. */
+static bool open_client(struct run *r, struct client *c, size_t number)
+{
+    struct reply reply = {0};
+
+    c->due_ns = UINT64_MAX;
+    memcpy(c->words.name, DIALECT_ONE_NAME, sizeof c->words.name);
+    (void)snprintf(c->words.lease, sizeof c->words.lease, "%08x-0000-4000-8000-%012x", (unsigned)number & 0xffffffffU, 0U);
+    (void)snprintf(c->words.session, sizeof c->words.session, "%llu", (unsigned long long)(UINT64_C(1) << 60 | next_random(r) >> 4));
+    if (r->dialect->prepare != NULL)
+        r->dialect->prepare(&c->words);
+    if (wire_open(&c->wire, &r->plan->to[0]) != 0)
+        return false;
+    return r->dialect->open.len == 0 || dialect_ask(r->dialect, &c->wire, &r->dialect->open, &c->words, r->dialect->read_open, &reply);
 }
 
 static bool open_all(struct run *r)
@@ -236,29 +388,45 @@ static bool open_all(struct run *r)
 
     for (i = 0; i < r->client_count; i++) {
         ev.data.ptr = &r->clients[i];
-        if (wire_open(&r->clients[i].wire, &r->plan->to) != 0 || epoll_ctl(r->epoll, EPOLL_CTL_ADD, r->clients[i].wire.fd, &ev) != 0)
+        if (!open_client(r, &r->clients[i], i) || epoll_ctl(r->epoll, EPOLL_CTL_ADD, r->clients[i].wire.fd, &ev) != 0)
             return false;
     }
-    return wire_open(&r->control, &r->plan->to) == 0;
+    if (r->plan->trips.len > 0 && trip_open(&r->trip, &r->plan->trips) != 0)
+        return false;
+    return wire_open(&r->control, &r->plan->to[0]) == 0;
+}
+
+static void close_all(struct run *r)
+{
+    size_t i;
+
+    for (i = 0; i < r->client_count; i++)
+        wire_close(&r->clients[i].wire);
+    wire_close(&r->control);
+    trip_close(&r->trip);
+    if (r->epoll >= 0)
+        (void)close(r->epoll);
 }
 
 static void print(const struct run *r)
 {
     size_t i;
 
-    (void)printf("{\"mode\": \"handover\", \"waiters\": %zu, \"handovers\": %llu, \"waves\": %llu, \"inspections\": %llu",
-                 r->plan->connections, (unsigned long long)r->passes.count, (unsigned long long)r->waves,
-                 (unsigned long long)r->inspections);
+    (void)printf("{\"mode\": \"handover\", \"by\": \"%s\", \"waiters\": %zu, \"handovers\": %llu, \"waves\": %llu, \"inspections\": %llu, "
+                 "\"tries\": %llu",
+                 r->dialect->title, r->plan->connections, (unsigned long long)r->passes.count, (unsigned long long)r->waves,
+                 (unsigned long long)r->inspections, (unsigned long long)r->tries);
     report_hist(stdout, "handover_us", &r->passes);
+    report_hist(stdout, "trip_us", &r->trips);
     (void)printf(", \"cpu_us\": [");
     for (i = 0; i < r->plan->cpu_pid_count; i++)
         (void)printf("%s%.1f", i > 0 ? ", " : "", (double)r->cpu_ns[i] / 1000.0);
-    (void)printf("]");
+    (void)printf("], \"own_cpu_us\": %.1f", (double)r->own_cpu_ns / 1000.0);
     report_faults(stdout, &r->faults);
     (void)printf("}\n");
 }
 
-bool mode_handover(const struct plan *p)
+bool mode_handover(const struct plan *p, struct dialect *d)
 {
     struct run *r = calloc(1, sizeof *r);
     size_t i;
@@ -270,8 +438,11 @@ bool mode_handover(const struct plan *p)
         return false;
     }
     r->plan = p;
+    r->dialect = d;
+    r->random = report_now_ns() | 1;
     r->client_count = p->connections + 1;
     r->control.fd = -1;
+    r->trip = (struct trip)TRIP_CLOSED;
     for (i = 0; i < r->client_count; i++)
         r->clients[i].wire.fd = -1;
     r->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -279,11 +450,7 @@ bool mode_handover(const struct plan *p)
         faults_add(&r->faults, "connecting: %s", strerror(errno));
     else
         run_waves(r);
-    for (i = 0; i < r->client_count; i++)
-        wire_close(&r->clients[i].wire);
-    wire_close(&r->control);
-    if (r->epoll >= 0)
-        (void)close(r->epoll);
+    close_all(r);
     print(r);
     ok = r->faults.count == 0;
     free(r->clients);

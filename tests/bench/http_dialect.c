@@ -12,16 +12,15 @@
 #include <strings.h>
 
 #define ACQUIRE_BODY "{\"ttl_ms\": 30000, \"owner\": \"bench\"}"
-#define RELEASE_OPEN "{\"lease_id\": \""
-#define RELEASE_SHUT "\"}"
+#define WAITING_BODY "{\"ttl_ms\": 30000, \"owner\": \"bench\", \"wait_ms\": 60000}"
 
-static bool add_head(struct frame *f, const char *verb, size_t body_len)
+bool http_add_post(struct frame *f, const struct frame *path, const struct frame *body)
 {
     char rest[160];
 
-    (void)snprintf(rest, sizeof rest, "/%s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n", verb,
-                   body_len);
-    return frame_add_text(f, "POST /v1/locks/") && frame_add_slot(f, FRAME_NAME) && frame_add_text(f, rest);
+    (void)snprintf(rest, sizeof rest, " HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+                   body->len);
+    return frame_add_text(f, "POST ") && frame_add_frame(f, path) && frame_add_text(f, rest) && frame_add_frame(f, body);
 }
 
 static enum reading read_length(const char *in, const char *head_end, size_t *ret)
@@ -82,6 +81,27 @@ bool http_ask(struct wire *w, const char *request, int status, struct http_reply
     return false;
 }
 
+bool dialect_ask(const struct dialect *d, struct wire *w, struct frame *f, const struct words *words, dialect_reader read,
+                 struct reply *ret)
+{
+    enum reading got = READING_MORE;
+
+    frame_fill(f, words);
+    if (wire_send(w, f->bytes, f->len) != 0)
+        return false;
+    while (got == READING_MORE) {
+        if (wire_wait(w, 10000) < 0)
+            return false;
+        got = read(d, words, w->in, w->in_len, ret);
+    }
+    if (got == READING_OK) {
+        wire_drop(w, ret->len);
+        return true;
+    }
+    errno = EPROTO;
+    return false;
+}
+
 /* Points behind "key": and blanks; NULL if there is no such member. */
 static const char *find_value(const struct http_reply *r, const char *key)
 {
@@ -98,21 +118,39 @@ static const char *find_value(const struct http_reply *r, const char *key)
     return p < end ? p : NULL;
 }
 
-bool http_reply_number(const struct http_reply *r, const char *key, int64_t *ret)
+static bool read_number(const char *p, const char *end, int64_t *ret)
 {
-    const char *end = r->body + r->body_len;
-    const char *p = find_value(r, key);
     const char *start = p;
     int64_t n = 0;
 
-    if (p == NULL)
-        return false;
     for (; p < end && *p >= '0' && *p <= '9' && p - start < 18; p++)
         n = n * 10 + (*p - '0');
     if (p == start)
         return false;
     *ret = n;
     return true;
+}
+
+bool http_reply_number(const struct http_reply *r, const char *key, int64_t *ret)
+{
+    const char *p = find_value(r, key);
+
+    return p != NULL && read_number(p, r->body + r->body_len, ret);
+}
+
+bool http_reply_quoted(const struct http_reply *r, const char *key, int64_t *ret)
+{
+    const char *p = find_value(r, key);
+
+    return p != NULL && *p == '"' && read_number(p + 1, r->body + r->body_len, ret);
+}
+
+bool http_reply_text_is(const struct http_reply *r, const char *key, const char *text)
+{
+    const char *p = find_value(r, key);
+    size_t len = strlen(text);
+
+    return p != NULL && (size_t)(r->body + r->body_len - p) >= len + 2 && p[0] == '"' && memcmp(p + 1, text, len) == 0 && p[len + 1] == '"';
 }
 
 bool http_reply_lease(const struct http_reply *r, char ret[FRAME_LEASE_LEN + 1])
@@ -127,12 +165,13 @@ bool http_reply_lease(const struct http_reply *r, char ret[FRAME_LEASE_LEN + 1])
     return true;
 }
 
-static enum reading read_acquire(const struct dialect *d, const char *in, size_t len, struct reply *ret)
+static enum reading read_acquire(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret)
 {
     struct http_reply r;
     enum reading got = http_reply_read(&r, in, len);
 
     (void)d;
+    (void)w;
     if (got != READING_OK)
         return got;
     if (r.status != 200 || !http_reply_number(&r, "token", &ret->token) || !http_reply_lease(&r, ret->lease))
@@ -141,13 +180,14 @@ static enum reading read_acquire(const struct dialect *d, const char *in, size_t
     return READING_OK;
 }
 
-static enum reading read_release(const struct dialect *d, const char *in, size_t len, struct reply *ret)
+static enum reading read_release(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret)
 {
     struct http_reply r;
     enum reading got = http_reply_read(&r, in, len);
     const char *released;
 
     (void)d;
+    (void)w;
     if (got != READING_OK)
         return got;
     released = find_value(&r, "released");
@@ -157,13 +197,43 @@ static enum reading read_release(const struct dialect *d, const char *in, size_t
     return READING_OK;
 }
 
-bool dialect_http(struct dialect *d)
+static enum reading read_count(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret)
 {
+    struct http_reply r;
+    enum reading got = http_reply_read(&r, in, len);
+
+    (void)d;
+    (void)w;
+    if (got != READING_OK)
+        return got;
+    if (r.status != 200 || !http_reply_number(&r, "waiters", &ret->token))
+        return READING_BAD;
+    ret->len = r.len;
+    return READING_OK;
+}
+
+static bool add_call(struct frame *f, const char *verb, const struct frame *body)
+{
+    struct frame path = {0};
+
+    return frame_add_text(&path, "/v1/locks/") && frame_add_slot(&path, FRAME_NAME) && frame_add_text(&path, verb) &&
+           http_add_post(f, &path, body);
+}
+
+bool dialect_http(struct dialect *d, bool to_wait)
+{
+    struct frame acquire = {0};
+    struct frame release = {0};
+
     memset(d, 0, sizeof *d);
+    d->title = "http";
+    d->release_tells_token = true;
+    d->rising = true;
     d->read_acquire = read_acquire;
     d->read_release = read_release;
-    return add_head(&d->acquire, "acquire", sizeof ACQUIRE_BODY - 1) && frame_add_text(&d->acquire, ACQUIRE_BODY) &&
-           add_head(&d->release, "release", sizeof RELEASE_OPEN - 1 + FRAME_LEASE_LEN + sizeof RELEASE_SHUT - 1) &&
-           frame_add_text(&d->release, RELEASE_OPEN) && frame_add_slot(&d->release, FRAME_LEASE) &&
-           frame_add_text(&d->release, RELEASE_SHUT);
+    d->read_count = read_count;
+    return frame_add_text(&acquire, to_wait ? WAITING_BODY : ACQUIRE_BODY) && add_call(&d->acquire, "/acquire", &acquire) &&
+           frame_add_text(&release, "{\"lease_id\": \"") && frame_add_slot(&release, FRAME_LEASE) && frame_add_text(&release, "\"}") &&
+           add_call(&d->release, "/release", &release) && frame_add_text(&d->count, "GET /v1/locks/") &&
+           frame_add_slot(&d->count, FRAME_NAME) && frame_add_text(&d->count, " HTTP/1.1\r\nHost: bench\r\n\r\n");
 }

@@ -1,6 +1,6 @@
 /* Connections that do nothing, to be weighed: each had one request served, so that pawld has given it whatever a connection gets; with
- * --park each then has an acquire waiting on one lock that a first connection holds. The JSON line says that all are there; they stay until
- * standard input ends.
+ * --park each then has an acquire waiting on one lock that a first connection holds. With --leases one connection takes that many locks. The
+ * JSON line says that all are there; they stay until standard input ends.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -40,7 +40,7 @@ static bool open_all(const struct plan *p, struct wire *wires, struct faults *fa
     size_t i;
 
     for (i = 0; i < p->connections; i++) {
-        if (wire_open(&wires[i], &p->to) != 0) {
+        if (wire_open(&wires[i], &p->to[0]) != 0) {
             faults_add(faults, "connection %zu: %s", i, strerror(errno));
             return false;
         }
@@ -78,6 +78,22 @@ static bool park_all(const struct plan *p, struct wire *wires, struct wire *hold
     return true;
 }
 
+/* On a connection that is there already, so that only leases grow. */
+static bool take_leases(const struct plan *p, struct wire *w, struct faults *faults)
+{
+    char request[200];
+    uint64_t i;
+
+    for (i = 0; i < p->leases; i++) {
+        (void)snprintf(request, sizeof request,
+                       "POST /v1/locks/bench/held/%08llu/acquire?ttl=10m&owner=bench HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n",
+                       (unsigned long long)i);
+        if (!ask(w, request, faults))
+            return false;
+    }
+    return true;
+}
+
 static void hold(void)
 {
     char byte;
@@ -100,9 +116,10 @@ bool mode_idle(const struct plan *p)
     }
     for (i = 0; i < p->connections; i++)
         wires[i].fd = -1;
-    if (p->park && (wire_open(&holder, &p->to) != 0 || !ask(&holder, take_request, &faults)))
+    if (p->park && (wire_open(&holder, &p->to[0]) != 0 || !ask(&holder, take_request, &faults)))
         faults_add(&faults, "holding the lock: %s", strerror(errno));
-    ok = faults.count == 0 && open_all(p, wires, &faults) && (!p->park || park_all(p, wires, &holder, &faults));
+    ok = faults.count == 0 && open_all(p, wires, &faults) && (!p->park || park_all(p, wires, &holder, &faults)) &&
+         take_leases(p, &wires[0], &faults);
     (void)printf("{\"mode\": \"%s\", \"connections\": %zu", p->park ? "parked" : "idle", p->connections);
     report_faults(stdout, &faults);
     (void)printf("}\n");

@@ -21,24 +21,28 @@ static const char usage[] = "Usage: load MODE --to ADDRESS [OPTION...]\n"
                             "Modes\n"
                             "  http       lock cycles (acquire, release) through pawld, a new name each\n"
                             "  redis      the same cycles by pawld's own commands straight to Redis; needs --commands\n"
-                            "  handover   waiters on one lock, from release to grant; needs a pawld that can wait\n"
+                            "  etcd       the same cycles by etcd's lock API over its JSON gateway; etcd-lease: with a lease for each\n"
+                            "  handover   waiters on one lock of pawld, from release to grant; handover-etcd: of etcd;\n"
+                            "             handover-poll: tries every 50 ms on Redis\n"
                             "  publish    from PUBLISH to a subscriber, on Redis\n"
                             "  idle       open connections, have one request served on each, hold them until standard input ends\n"
                             "\n"
                             "Options\n"
-                            "  --to ADDRESS        127.0.0.1:PORT or unix:PATH, of pawld or of Redis\n"
+                            "  --to ADDRESS        127.0.0.1:PORT or unix:PATH, of what is measured; of cycles repeatable, for many nodes\n"
                             "  --connections N     connections; of handover: waiters (1)\n"
                             "  --seconds S         measure for so long\n"
-                            "  --warm-up S         do the same for so long before (http and redis)\n"
+                            "  --warm-up S         do the same for so long before (cycles)\n"
                             "  --count N           end after so many cycles, hand-overs or messages\n"
                             "  --commands FILE     what pawld sends for one cycle, as tests/bench/capture.py writes it\n"
                             "  --cpu-pid PID       also take the CPU time of this process; repeatable\n"
-                            "  --park              idle: leave a waiting acquire on each connection; needs a pawld that can wait\n"
+                            "  --park              idle: leave a waiting acquire on each connection\n"
+                            "  --leases N          idle: hold so many leases besides\n"
+                            "  --trips ADDRESS     handover: measure a PUBLISH trip on this Redis between any two hand-overs\n"
                             "  --help\n"
                             "\n"
                             "Exit status: 0, 1 if there was any fault, 2 if the command line is wrong.\n";
 
-enum { TO = 256, CONNECTIONS, SECONDS, WARM_UP, COUNT, COMMANDS, CPU_PID, PARK, HELP };
+enum { TO = 256, CONNECTIONS, SECONDS, WARM_UP, COUNT, COMMANDS, CPU_PID, PARK, LEASES, TRIPS, HELP };
 
 static const struct option rows[] = {
     {"to", required_argument, NULL, TO},
@@ -49,6 +53,8 @@ static const struct option rows[] = {
     {"commands", required_argument, NULL, COMMANDS},
     {"cpu-pid", required_argument, NULL, CPU_PID},
     {"park", no_argument, NULL, PARK},
+    {"leases", required_argument, NULL, LEASES},
+    {"trips", required_argument, NULL, TRIPS},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -83,7 +89,7 @@ static bool take_option(struct request *q, int option, const char *value)
 
     switch (option) {
     case TO:
-        return address_read(&p->to, value);
+        return p->to_count < MODES_TO_MAX && address_read(&p->to[p->to_count++], value);
     case CONNECTIONS:
         if (!read_count(value, 100000, &n))
             return false;
@@ -106,6 +112,10 @@ static bool take_option(struct request *q, int option, const char *value)
     case PARK:
         p->park = true;
         return true;
+    case LEASES:
+        return read_count(value, 10000000, &p->leases);
+    case TRIPS:
+        return address_read(&p->trips, value);
     default:
         return false;
     }
@@ -129,7 +139,7 @@ static int read_request(struct request *q, int argc, char **argv)
             return 3;
         }
     }
-    if (optind + 1 != argc || q->plan.to.len == 0) {
+    if (optind + 1 != argc || q->plan.to_count == 0) {
         (void)fputs(usage, stderr);
         return 3;
     }
@@ -148,17 +158,46 @@ static void raise_descriptors(void)
     }
 }
 
-static int run_cycles(const struct request *q, bool http)
+/* The dialect that a mode of cycles or hand-over speaks; false with a sentence if it can't be made. */
+static bool make_dialect(struct dialect *d, const struct request *q, char *problem, size_t cap)
+{
+    const char *mode = q->mode;
+
+    (void)snprintf(problem, cap, "no mode is called so, or a frame is too long");
+    if (strcmp(mode, "http") == 0 || strcmp(mode, "handover") == 0)
+        return dialect_http(d, strcmp(mode, "handover") == 0);
+    if (strcmp(mode, "etcd") == 0 || strcmp(mode, "etcd-lease") == 0 || strcmp(mode, "handover-etcd") == 0)
+        return dialect_etcd(d, strcmp(mode, "etcd-lease") == 0);
+    if (strcmp(mode, "handover-poll") == 0)
+        return dialect_poll(d);
+    if (strcmp(mode, "redis") != 0)
+        return false;
+    if (q->commands != NULL)
+        return dialect_redis(d, q->commands, problem, cap);
+    (void)snprintf(problem, cap, "it needs --commands");
+    return false;
+}
+
+static int run_mode(const struct request *q)
 {
     static struct dialect dialect;
-    char problem[200] = "it needs --commands";
-    bool ok = http ? dialect_http(&dialect) : q->commands != NULL && dialect_redis(&dialect, q->commands, problem, sizeof problem);
+    char problem[200];
+    bool ok;
 
-    if (!ok) {
+    if (strcmp(q->mode, "idle") == 0)
+        return mode_idle(&q->plan) ? 0 : 1;
+    if (q->plan.seconds <= 0 && q->plan.count == 0) {
+        (void)fprintf(stderr, "load: %s needs an end: --seconds or --count\n", q->mode);
+        return 2;
+    }
+    if (strcmp(q->mode, "publish") == 0)
+        return mode_publish(&q->plan) ? 0 : 1;
+    if (!make_dialect(&dialect, q, problem, sizeof problem)) {
         (void)fprintf(stderr, "load: %s: %s\n", q->mode, problem);
         return 2;
     }
-    return mode_cycle(&q->plan, &dialect) ? 0 : 1;
+    ok = strncmp(q->mode, "handover", 8) == 0 ? mode_handover(&q->plan, &dialect) : mode_cycle(&q->plan, &dialect);
+    return ok ? 0 : 1;
 }
 
 int main(int argc, char **argv)
@@ -169,18 +208,5 @@ int main(int argc, char **argv)
     if (status != 0)
         return status - 1;
     raise_descriptors();
-    if (strcmp(q.mode, "idle") == 0)
-        return mode_idle(&q.plan) ? 0 : 1;
-    if (q.plan.seconds <= 0 && q.plan.count == 0) {
-        (void)fprintf(stderr, "load: %s needs an end: --seconds or --count\n", q.mode);
-        return 2;
-    }
-    if (strcmp(q.mode, "http") == 0 || strcmp(q.mode, "redis") == 0)
-        return run_cycles(&q, q.mode[0] == 'h');
-    if (strcmp(q.mode, "handover") == 0)
-        return mode_handover(&q.plan) ? 0 : 1;
-    if (strcmp(q.mode, "publish") == 0)
-        return mode_publish(&q.plan) ? 0 : 1;
-    (void)fprintf(stderr, "load: no mode is called '%s'\n", q.mode);
-    return 2;
+    return run_mode(&q);
 }

@@ -142,13 +142,15 @@ static enum reading read_reply(const char *in, size_t len, const char *status, s
     return READING_OK;
 }
 
-static enum reading read_acquire(const struct dialect *d, const char *in, size_t len, struct reply *ret)
+static enum reading read_acquire(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret)
 {
+    (void)w;
     return read_reply(in, len, d->granted, d->token_at, ret);
 }
 
-static enum reading read_release(const struct dialect *d, const char *in, size_t len, struct reply *ret)
+static enum reading read_release(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret)
 {
+    (void)w;
     return read_reply(in, len, d->released, 0, ret);
 }
 
@@ -194,22 +196,6 @@ static bool add_unescaped(struct frame *f, const char *text)
     return ok;
 }
 
-/* Appends src, holes and all. */
-static bool add_frame(struct frame *f, const struct frame *src)
-{
-    size_t base = f->len;
-    size_t i;
-
-    if (src->slot_count > FRAME_SLOTS_MAX - f->slot_count || !frame_add(f, src->bytes, src->len))
-        return false;
-    for (i = 0; i < src->slot_count; i++) {
-        f->slots[f->slot_count].at = base + src->slots[i].at;
-        f->slots[f->slot_count].what = src->slots[i].what;
-        f->slot_count++;
-    }
-    return true;
-}
-
 static bool add_argument(struct frame *command, const char *text)
 {
     struct frame arg = {0};
@@ -218,7 +204,7 @@ static bool add_argument(struct frame *command, const char *text)
     if (!add_unescaped(&arg, text))
         return false;
     (void)snprintf(head, sizeof head, "$%zu\r\n", arg.len);
-    return frame_add_text(command, head) && add_frame(command, &arg) && frame_add_text(command, "\r\n");
+    return frame_add_text(command, head) && frame_add_frame(command, &arg) && frame_add_text(command, "\r\n");
 }
 
 /* What has been read of one of the two commands; body grows by arguments, the array's head is put before it at the end. */
@@ -263,7 +249,7 @@ static bool finish_command(struct frame *f, const struct command *c)
     char head[32];
 
     (void)snprintf(head, sizeof head, "*%zu\r\n", c->args);
-    return c->args > 0 && frame_add_text(f, head) && add_frame(f, &c->body);
+    return c->args > 0 && frame_add_text(f, head) && frame_add_frame(f, &c->body);
 }
 
 static bool read_rows(struct dialect *d, FILE *in, char *problem, size_t cap)
@@ -296,6 +282,7 @@ bool dialect_redis(struct dialect *d, const char *path, char *problem, size_t ca
     bool ok;
 
     memset(d, 0, sizeof *d);
+    d->title = "redis";
     d->client_names_lease = true;
     d->read_acquire = read_acquire;
     d->read_release = read_release;

@@ -1,15 +1,17 @@
-"""The processes that the benchmark measures, each private to it and ended with it: a redis-server and a pawld, both on TCP and on a unix
-socket."""
+"""The processes that the benchmark measures, each private to it and ended with it: a redis-server and pawlds, on TCP and on a unix socket;
+etcd and ZooKeeper on TCP."""
 
 import ctypes
 import os
 import resource
 import signal
+import shutil
 import socket
 import subprocess
+import tempfile
 import time
 
-START_DEADLINE = 10.0
+START_DEADLINE = 30.0
 STOP_DEADLINE = 10.0
 
 
@@ -159,11 +161,12 @@ class Redis(Server):
 class Pawld(Server):
     """Speaks to Redis over TCP, as direct clients do, whatever its own clients use. The recovery window is off: nothing here loses data."""
 
-    def __init__(self, program, folder, redis, connections, redis_link="tcp"):
+    def __init__(self, program, folder, redis, connections, redis_link="tcp", run_by=()):
+        os.makedirs(folder, exist_ok=True)
         self.port = free_port()
         self.path = os.path.join(folder, "pawld.sock")
         store = f"redis://{redis.tcp}/0" if redis_link == "tcp" else "unix://" + redis.path
-        argv = [program, "--listen", f"127.0.0.1:{self.port}", "--listen", "unix:" + self.path, "--redis", store, "--recovery-window", "0",
+        argv = [*run_by, program, "--listen", f"127.0.0.1:{self.port}", "--listen", "unix:" + self.path, "--redis", store, "--recovery-window", "0",
                 "--max-connections", str(connections), "--idle-timeout", "10m", "--log-level", "warn"]
         super().__init__("pawld", argv, os.path.join(folder, "pawld.log"))
         self.tcp = f"127.0.0.1:{self.port}"
@@ -186,3 +189,80 @@ class Pawld(Server):
 
     def wait_ready(self):
         return self.wait_for(lambda: self.get("/readyz")[0] == 200)
+
+
+class Rival(Server):
+    """One that keeps its data in files: in memory where there is a file system for that, so that it waits for no disk, as Redis here waits for
+    none. More than it would get in earnest, where it is the disk that makes an answer durable."""
+
+    def __init__(self, name, argv, log, data):
+        self.data = data
+        super().__init__(name, argv, log)
+
+    @staticmethod
+    def data_folder(name):
+        return tempfile.mkdtemp(prefix=f"pawl-bench-{name}-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+    def stop(self):
+        super().stop()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def wait_ready(self):
+        def connects():
+            with socket.create_connection(("127.0.0.1", self.port), 1):
+                return self.answers()
+        return self.wait_for(connects)
+
+    def answers(self):
+        return True
+
+
+class Etcd(Rival):
+    """One member, its JSON gateway on its client port."""
+
+    def __init__(self, program, folder):
+        self.port, peer = free_port(), free_port()
+        self.tcp = f"127.0.0.1:{self.port}"
+        data = self.data_folder("etcd")
+        url, peers = f"http://{self.tcp}", f"http://127.0.0.1:{peer}"
+        super().__init__("etcd", [program, "--data-dir", data, "--listen-client-urls", url, "--advertise-client-urls", url,
+                                  "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
+                                  "--initial-cluster", f"default={peers}", "--logger", "zap", "--log-level", "error"],
+                         os.path.join(folder, "etcd.log"), data)
+
+    def answers(self):
+        with socket.create_connection(("127.0.0.1", self.port), 5) as s:
+            s.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            reply = b""
+            while chunk := s.recv(4096):
+                reply += chunk
+        return b'"health":"true"' in reply
+
+
+class ZooKeeper(Rival):
+    """One server, from Debian's jars; nothing is forced to disk."""
+
+    JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-nop", "netty-all", "metrics-core", "commons-cli")
+    PLACE = "/usr/share/java"
+
+    @classmethod
+    def is_here(cls):
+        return all(os.path.exists(f"{cls.PLACE}/{jar}.jar") for jar in cls.JARS)
+
+    def __init__(self, program, folder):
+        self.port = free_port()
+        self.tcp = f"127.0.0.1:{self.port}"
+        data = self.data_folder("zookeeper")
+        config = os.path.join(folder, "zoo.cfg")
+        with open(config, "w", encoding="ascii") as f:
+            f.write(f"tickTime=2000\ndataDir={data}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"
+                    "admin.enableServer=false\n4lw.commands.whitelist=ruok\n")
+        super().__init__("ZooKeeper", [program, "-Xmx512m", "-Dzookeeper.forceSync=no", "-cp",
+                                       ":".join(f"{self.PLACE}/{jar}.jar" for jar in self.JARS),
+                                       "org.apache.zookeeper.server.quorum.QuorumPeerMain", config],
+                         os.path.join(folder, "zookeeper.log"), data)
+
+    def answers(self):
+        with socket.create_connection(("127.0.0.1", self.port), 5) as s:
+            s.sendall(b"ruok")
+            return s.recv(16) == b"imok"

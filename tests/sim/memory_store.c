@@ -974,7 +974,8 @@ static void fill_answer(struct store_call *call, const struct command *c, enum s
         call->holder = c->holder;
 }
 
-/* A release's rider is answered right after it: granted, or it is somebody else's turn, or it shares the release's failure. */
+/* A release's rider is answered right before it when it was granted; right after it when it is somebody else's turn, or when it shares the
+ * release's failure. */
 static void done(struct store_call *call, const struct command *part)
 {
     struct store_call *rider = call->rider;
@@ -989,6 +990,10 @@ static void done(struct store_call *call, const struct command *part)
         rider->ret_ticket = rider->ticket;
         rider->ret_woken.text[0] = '\0';
         rider->reruns = -1;
+    }
+    if (rider && rider->result == STORE_DONE) {
+        rider->done(rider);
+        rider = NULL;
     }
     call->done(call);
     if (rider)

@@ -23,6 +23,7 @@ static struct event *tick;
 static struct node nodes[NODES];
 static struct asked calls[CALLS];
 static size_t call_count;
+static int answered; /* calls so far */
 static bool foreign;
 
 /* ---- the loop ---- */
@@ -263,6 +264,7 @@ static void on_done(struct store_call *call)
     struct asked *asked = call->arg;
 
     asked->answers++;
+    asked->place = ++answered;
     asked->answered_us = now_us();
     ck_assert_msg(asked->answers == 1, "answered twice: operation %d", call->op);
 }

@@ -45,6 +45,7 @@ struct asked { /* a call, and what became of it */
     struct store_call call;
     struct node *node;
     int answers;
+    int place; /* of its answer among all answers */
     int64_t submitted_us, answered_us;
     char name[PAWL_NAME_MAX + 1], owner[PAWL_OWNER_MAX + 1];
     char listed[8192]; /* the locks of a list: "name:owner:token " each */

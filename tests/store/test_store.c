@@ -1143,7 +1143,8 @@ static struct asked *release_with(struct node *node, const char *name, char id, 
     rider->call.queue = true;
     submit(r);
     (void)answer(r);
-    ck_assert_int_eq(rider->answers, 1); /* right after the release's */
+    ck_assert_int_eq(rider->answers, 1);
+    ck_assert_int_eq(rider->place, rider->call.result == STORE_DONE ? r->place - 1 : r->place + 1); /* who was granted hears it first */
     return r;
 }
 

@@ -130,7 +130,7 @@ def gather(waiters, deadline_s=60.0, release=None, until_count=None):
     """Reads the answers of all as they come and returns the waiters in that order. release: None, "once" (who is granted gives the lock up
     at once over the same connection, and that has to work) or "until_gone" (a 503 is asked again, a lease that is lost counts).
     until_count:
-    stop after so many answers."""
+    stop after so many answers; who is granted later, while the last releases are still to be answered, keeps the lock."""
     order, open_count = [], 0
     want = len(waiters) if until_count is None else until_count
     end = time.monotonic() + deadline_s
@@ -150,7 +150,7 @@ def gather(waiters, deadline_s=60.0, release=None, until_count=None):
                 if waiter.status is None:
                     waiter.take()
                     order.append(waiter)
-                    if waiter.status == 200 and release:
+                    if waiter.status == 200 and release and len(order) <= want:
                         waiter.send_release()
                         continue
                 else:
