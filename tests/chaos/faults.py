@@ -100,12 +100,12 @@ def redis_client_kill(house, dice, _node, mark):
     yield 0.0
 
 
-def failover_asked(house, dice, node, mark):
+def failover_asked(house, dice, _node, mark, lags=False):
     """A sentinel is asked for it, mostly when the replica has not been sent the newest for a while."""
-    yield from _failover(house, dice, mark, lambda server: house.ask_failover(dice), lambda server: None)
+    yield from _failover(house, dice, mark, lambda server: house.ask_failover(dice), lambda server: None, lags)
 
 
-def failover_kill(house, dice, node, mark):
+def failover_kill(house, dice, _node, mark, lags=False):
     """The master dies and comes back later: as a master still, until the sentinels put that right, or as a replica."""
 
     def back(server):
@@ -113,23 +113,28 @@ def failover_kill(house, dice, node, mark):
             house.erase(server)
         (house.start_deposed if dice.random() < 0.5 else house.start_redis)(server)
 
-    yield from _failover(house, dice, mark, lambda server: server.kill9(), back)
+    yield from _failover(house, dice, mark, lambda server: server.kill9(), back, lags)
 
 
-def failover_stop(house, dice, node, mark):
+def failover_stop(house, dice, _node, mark, lags=False):
     """The master freezes and wakes up deposed: what lies in its sockets is carried out, and tells nobody."""
 
     def freeze(server):
         if answering(server):
             server.sigstop()
 
-    yield from _failover(house, dice, mark, freeze, lambda server: server.sigcont())
+    yield from _failover(house, dice, mark, freeze, lambda server: server.sigcont(), lags)
 
 
-def _failover(house, dice, mark, harm, mend):
+def failover_lagging(house, dice, node, mark):
+    """One of these by turns of the dice, and always to a replica that has not been sent the newest."""
+    yield from dice.choice((failover_asked, failover_kill, failover_stop))(house, dice, node, mark, lags=True)
+
+
+def _failover(house, dice, mark, harm, mend, lags):
     server, end = house.redis, now() + FAILOVER_S
     mark("begin", lambda: None)
-    if dice.random() < 0.7:
+    if lags or dice.random() < 0.7:
         house.cut_replication()
         yield dice.uniform(0.2, 1.5)
     while house.redis is server and now() < end:

@@ -26,17 +26,16 @@ from pawltest.wait import until
 
 LOCKS = ["hot/a", "hot/b", "hot/c", "hot/d"] + [f"calm/{i}" for i in range(8)]
 
-Plan = collections.namedtuple("Plan", "house nodes clients window kinds")
+Plan = collections.namedtuple("Plan", "house nodes clients window kinds rests")
 HOUSES = {
-    "single": Plan(House, 4, 36, "3s", faults.FAULTS),
-    "sentinel": Plan(SentinelHouse, 3, 24, "4s", faults.SENTINEL_FAULTS),
+    "single": Plan(House, 4, 36, "3s", faults.FAULTS, faults.RESTS_S),
+    "sentinel": Plan(SentinelHouse, 3, 24, "4s", faults.SENTINEL_FAULTS, (0.3, 2.0, 6.0)),
 }
 # What has to be found: (house, name) -> what is other than planned
 SABOTAGE = {
-    ("single", "delete-locks"): {"kinds": faults.DELETE_LOCKS},
-    ("single", "no-window"): {"kinds": faults.LOSSES_ONLY, "window": "0"},
-    ("sentinel", "delete-locks"): {"kinds": faults.DELETE_LOCKS},
-    ("sentinel", "no-window"): {"kinds": faults.FAILOVERS_ONLY, "window": "0"},
+    ("single", "delete-locks"): {"kinds": faults.DELETE_LOCKS, "rests": (1.0, 2.0)},
+    ("single", "no-window"): {"kinds": faults.LOSSES_ONLY, "window": "0", "rests": (1.0, 2.0)},
+    ("sentinel", "no-window"): {"kinds": faults.FAILOVERS_ONLY, "window": "0", "rests": (1.0, 2.0)},
 }
 
 
@@ -45,9 +44,8 @@ class Run:
 
     def __init__(self, seconds, seed, sabotage=None, house="single", clients=None, kinds=None, rests=None, count=None, say=print):
         self.seconds, self.seed, self.sabotage, self.count, self.say = seconds, seed, sabotage, count, say
-        self.house_name, self.plan = house, HOUSES[house]._replace(**SABOTAGE[house, sabotage] if sabotage else {})
-        self.plan = self.plan._replace(kinds=kinds or self.plan.kinds, clients=clients or self.plan.clients)
-        self.rests = rests or ((1.0, 2.0) if sabotage else faults.RESTS_S)
+        self.house_name, self.plan = house, HOUSES[house]._replace(**(SABOTAGE[house, sabotage] if sabotage else {}))
+        self.plan = self.plan._replace(kinds=kinds or self.plan.kinds, clients=clients or self.plan.clients, rests=rests or self.plan.rests)
         self.folder = socket_folder()
         self.path = os.path.join(self.folder, "history.jsonl")
         self.problems = []
@@ -93,7 +91,7 @@ class Run:
             house.start()
             watch.start()
             crowd.start()
-            director = faults.Director(house, log, self.seed, self.plan.kinds, self.rests, self.count)
+            director = faults.Director(house, log, self.seed, self.plan.kinds, self.plan.rests, self.count)
             director.run(self.seconds)
             self.counts = director.counts
             self.say(f"chaos: faults {dict(director.counts)}; short of processor {dict(watch.counts)}")
@@ -137,6 +135,8 @@ def main(argv=None):
     parser.add_argument("--sabotage", choices=sorted({name for _, name in SABOTAGE}), help="break a promise behind pawl's back; the run has to fail")
     parser.add_argument("--judge", metavar="HISTORY", help="only judge this history again")
     options = parser.parse_args(argv)
+    if options.sabotage and (options.house, options.sabotage) not in SABOTAGE:
+        parser.error(f"there is no such sabotage in house {options.house}")
     if options.judge:
         verdict = checker.judge(histories.read(options.judge))
         print(verdict.report())

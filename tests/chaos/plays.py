@@ -1,0 +1,31 @@
+"""What the chaos tests of all houses do: play a run and want nothing, or something, to be found in it."""
+
+import os
+import random
+
+from chaos.run import Run
+
+SECONDS = float(os.environ.get("PAWL_CHAOS_SECONDS", "35"))
+SEED = int(os.environ.get("PAWL_CHAOS_SEED") or random.SystemRandom().randrange(1 << 31))
+
+
+def breaks_no_promise(run):
+    """Plays it. A failure names its seed, its history and its logs, which stay."""
+    good = run.go()
+    assert good, f"seed {run.seed}, history {run.path}\n" + "\n".join(run.problems) + "\n" + (run.verdict.report() if run.verdict else "")
+    print(run.verdict.report())
+    assert run.verdict.counts["acquire 200"] > 0, "nothing was granted: nothing was tried"
+    return run.verdict
+
+
+def sabotage_is_found(house, sabotage, seconds):
+    """Where chance was kind, it is given another chance."""
+    for seed in range(SEED, SEED + 4):
+        run = Run(seconds, seed, sabotage, house)
+        found = not run.go()
+        assert not run.problems, run.problems
+        run.discard()
+        if found:
+            assert "P1" in {promise for promise, _, _ in run.verdict.violations}, run.verdict.report()
+            return
+    raise AssertionError(f"{sabotage} was not found with seeds {SEED} to {seed}")
