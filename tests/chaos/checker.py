@@ -16,8 +16,8 @@ What excuses a P1 or a lost lease, and nothing else does (docs/guarantees.md):
     - Redis lost its data (a fault with "loss"), and a node that had granted or last renewed the lease died since then, or was stopped, starved or
       cut off from Redis at some time between the loss and the first grant after it, which is when the recovery window was over at the latest;
     - the clock of Redis was set forward while the lease lived;
-    - it was told by a node that died, was stopped, starved or cut off while it was not agreed who is master, or two were, and it was told or lived in that
-      time: the node may have stayed with the deposed one;
+    - it was told while it was not agreed who is master, or two were, by a node that died, was stopped, starved or cut off in that time: the node may have
+      stayed with the deposed one;
     - the lease is one that was excused so against this other one already, and its node, which has to be told so first, confirmed it again.
 P2 is excused for the last of these alone: a node that was left with a deposed master hands out lesser tokens there (docs/guarantees.md). The register
 is never excused; in it such a grant is no newer than its token says.
@@ -224,7 +224,7 @@ class Checker:
         for loss in self.faults.losses:
             if loss.meets(sent, until) and self.faults.impaired(piece.nodes, sent, loss.start, min(until, self.closed_by(loss))):
                 return "loss, and its node could not put it back"
-        if self.stayed(piece.nodes, sent, until):
+        if self.stayed(piece.nodes, sent, piece.call["got"]):
             return "its node may have stayed with a deposed master"
         return None
 

@@ -100,12 +100,12 @@ def redis_client_kill(house, dice, _node, mark):
     yield 0.0
 
 
-def failover_asked(house, dice, _node, mark, lags=False):
+def failover_asked(house, dice, _node, mark, lags=(0.0, 0.2, 0.8, 1.5)):
     """A sentinel is asked for it, mostly when the replica has not been sent the newest for a while."""
     yield from _failover(house, dice, mark, lambda server: house.ask_failover(dice), lambda server: None, lags)
 
 
-def failover_kill(house, dice, _node, mark, lags=False):
+def failover_kill(house, dice, _node, mark, lags=(0.0, 0.2, 0.8, 1.5)):
     """The master dies and comes back later: as a master still, until the sentinels put that right, or as a replica."""
 
     def back(server):
@@ -116,7 +116,7 @@ def failover_kill(house, dice, _node, mark, lags=False):
     yield from _failover(house, dice, mark, lambda server: server.kill9(), back, lags)
 
 
-def failover_stop(house, dice, _node, mark, lags=False):
+def failover_stop(house, dice, _node, mark, lags=(0.0, 0.2, 0.8, 1.5)):
     """The master freezes and wakes up deposed: what lies in its sockets is carried out, and tells nobody."""
 
     def freeze(server):
@@ -128,15 +128,21 @@ def failover_stop(house, dice, _node, mark, lags=False):
 
 def failover_lagging(house, dice, node, mark):
     """One of these by turns of the dice, and always to a replica that has not been sent the newest."""
-    yield from dice.choice((failover_asked, failover_kill, failover_stop))(house, dice, node, mark, lags=True)
+    yield from dice.choice((failover_asked, failover_kill, failover_stop))(house, dice, node, mark, lags=(0.2, 0.8, 1.5))
+
+
+def failover_far_behind(house, dice, node, mark):
+    """To a replica that lacks most of what is held. (Twice as long, and the sentinels would not take it.)"""
+    yield from failover_asked(house, dice, node, mark, lags=(5.0,))
 
 
 def _failover(house, dice, mark, harm, mend, lags):
     server, end = house.redis, now() + FAILOVER_S
     mark("begin", lambda: None)
-    if lags or dice.random() < 0.7:
+    lag = dice.choice(lags)
+    if lag:
         house.cut_replication()
-        yield dice.uniform(0.2, 1.5)
+        yield lag
     while house.redis is server and now() < end:
         harm(server)
         yield 0.2
@@ -352,7 +358,7 @@ SENTINEL_FAULTS = FAULTS + [
 ]
 LOSSES_ONLY = [kind for kind in FAULTS if kind.act in (redis_lose, redis_flush)]
 DELETE_LOCKS = [Kind(delete_locks, 1, "redis")]
-FAILOVERS_ONLY = [kind for kind in SENTINEL_FAULTS if kind.act in (failover_asked, failover_kill, failover_stop)]
+FAR_BEHIND = [Kind(failover_far_behind, 1, "redis")]
 CLOCKS = (clock_forward, clock_back, redis_lose_back)
 
 

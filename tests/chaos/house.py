@@ -317,7 +317,7 @@ class Masters:
         self.house = house
         self.master = house.servers[0]
         self.calm, self.looks = False, 0
-        self._agreed_at = self._calm_at = now()
+        self._agreed_at = self._sure_at = now()
         self._disputed = False
         self._number = 0
         self._conns = {}
@@ -325,7 +325,7 @@ class Masters:
         self._thread = threading.Thread(target=self._run, name="masters", daemon=True)
 
     def start(self):
-        self._agreed_at = self._calm_at = now()
+        self._agreed_at = self._sure_at = now()
         self._thread.start()
 
     def stop(self):
@@ -334,7 +334,7 @@ class Masters:
         if self._thread.is_alive():
             self._thread.join(30)
             if self._disputed:
-                self._write("two_masters", self._calm_at, None)
+                self._write("two_masters", self._sure_at, None)
         for conn in self._conns.values():
             conn.close()
 
@@ -357,12 +357,13 @@ class Masters:
                 self._disputed = True
                 self.master = named
             self._agreed_at = started
-        self.calm = masters == [named] and all(roles[server] in ("replica", "dead") for server in self.house.servers if server is not named)
-        if self.calm:
+        others = [roles[server] for server in self.house.servers if server is not named]
+        self.calm = masters == [named] and all(role in ("connected", "dead") for role in others)
+        if masters == [named] and "silent" not in others:
             if self._disputed:
-                self._write("two_masters", self._calm_at, now())
+                self._write("two_masters", self._sure_at, now())
             self._disputed = False
-            self._calm_at = started
+            self._sure_at = started
         self.looks += 1
 
     def _named(self, sentinel):
@@ -370,13 +371,13 @@ class Masters:
         return int(told[1]) if isinstance(told, list) else None
 
     def _role(self, server):
-        """master, replica (that copies), dead, or another word for what is neither."""
+        """master, dead, silent, or of a replica the state of its copying: connected, or not yet."""
         if not server.running():
             return "dead"
         told = self._ask(server, "ROLE")
         if not isinstance(told, list):
             return "silent"
-        return "replica" if told[0] == "slave" and told[3] == "connected" else told[0]
+        return told[3] if told[0] == "slave" else told[0]
 
     def _ask(self, process, *command):
         """None without an answer. On connections of its own: a server's others belong to whoever makes the faults."""

@@ -35,7 +35,7 @@ HOUSES = {
 SABOTAGE = {
     ("single", "delete-locks"): {"kinds": faults.DELETE_LOCKS, "rests": (1.0, 2.0)},
     ("single", "no-window"): {"kinds": faults.LOSSES_ONLY, "window": "0", "rests": (1.0, 2.0)},
-    ("sentinel", "no-window"): {"kinds": faults.FAILOVERS_ONLY, "window": "0", "rests": (1.0, 2.0)},
+    ("sentinel", "no-window"): {"kinds": faults.FAR_BEHIND, "window": "0", "rests": (1.0, 2.0)},
 }
 
 
@@ -50,7 +50,7 @@ class Run:
         self.path = os.path.join(self.folder, "history.jsonl")
         self.problems = []
         self.verdict = None
-        self.counts = {}  # faults made, by name
+        self.counts, self.starved = {}, 0  # faults made, by name; how often a node or we ourselves got no processor
         self.kept = []
 
     def go(self):
@@ -93,7 +93,7 @@ class Run:
             crowd.start()
             director = faults.Director(house, log, self.seed, self.plan.kinds, self.plan.rests, self.count)
             director.run(self.seconds)
-            self.counts = director.counts
+            self.counts, self.starved = director.counts, sum(watch.counts.values())
             self.say(f"chaos: faults {dict(director.counts)}; short of processor {dict(watch.counts)}")
             crowd.stop()
             if not self.sabotage:

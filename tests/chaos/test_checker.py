@@ -203,6 +203,8 @@ def test_p1_whose_node_stayed_with_a_deposed_master(book):
     assert Book.found(with_fault(book, "net_blind", 1.5, 4.5, 2)) == ["P1", "P2"], "a third node's blindness"
     assert Book.found(with_fault(book, "net_blind", 0.1, 1.5, 1)) == ["P1", "P2"], "it saw again before there were two"
     assert Book.found(with_fault(book, "net_blind", 1.5, 4.5, 0)) == ["P2"], "the greater token is not of the deposed one"
+    early = Book().acquire("b", 1, 5, node=1).acquire("a", 4, 6, node=0).fault("two_masters", 2, 5)
+    assert Book.found(with_fault(early, "net_blind", 1.5, 4.5, 1)) == ["P1"], "nothing was lost, and it was told while there was one master"
     late = Book().acquire("a", 6, 6, node=0).acquire("b", 7, 5, node=1).fault("two_masters", 2, 5)
     assert Book.found(with_fault(late, "net_blind", 1.5, 4.5, 1)) == ["P1", "P2"], "there was one master again"
 
