@@ -387,8 +387,9 @@ class Director:
         if self.house.clock.env is None:
             self.history.add("note", what="no C compiler, so the clock of Redis is left alone")
             self.kinds = [kind for kind in self.kinds if kind.act not in CLOCKS]
-        self._nexts = {busies: start + 0.5 for busies in self._rests if any(kind.busies in (busies, "all") for kind in self.kinds)}
-        while now() < end and self.left != 0:
+        first = 2.0 if self.left else 0.5  # when they are counted, each should find leases to lose
+        self._nexts = {busies: start + first for busies in self._rests if any(kind.busies in (busies, "all") for kind in self.kinds)}
+        while now() < end and self.left != 0 and self.kinds:
             for busies, at in self._nexts.items():
                 if now() >= at:
                     rest = self._rests[busies] if self._begin(busies) and not self._awaited else (0.1,)

@@ -4,9 +4,13 @@ import os
 import random
 
 from chaos.run import Run
+from pawltest.fixtures import LONG
 
-SECONDS = float(os.environ.get("PAWL_CHAOS_SECONDS", "35"))
+SECONDS = float(os.environ.get("PAWL_CHAOS_SECONDS", "30"))
 SEED = int(os.environ.get("PAWL_CHAOS_SEED") or random.SystemRandom().randrange(1 << 31))
+
+LONG_S = 3600
+RESTS_S = (0.3, 2.0, 4.5, 6.0, 8.0)  # a recovery is met by the next loss at times, and at times it ends
 
 
 def breaks_no_promise(run):
@@ -32,3 +36,13 @@ def sabotage_is_found(house, sabotage, seconds):
         if run.starved:
             excused += [what for what in run.verdict.excused if what.startswith("P1")]
     assert excused, f"{sabotage} was not found with seeds {SEED} to {seed}"
+
+
+def losses(count, kind, **how):
+    """Loses data so often, and wants leases to have been at stake each time on average."""
+    count = count if LONG else 1
+    run = Run(LONG_S, SEED, kinds=[kind], rests=RESTS_S, count=count, **how)
+    verdict = breaks_no_promise(run)
+    assert run.counts[kind.act.__name__] == count
+    assert verdict.counts["leases told before a loss and live after it"] >= count, "too little was at stake"
+    return verdict, count
