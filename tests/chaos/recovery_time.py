@@ -5,7 +5,7 @@
 Each round loses all leases: the Redis is killed and started again with nothing, or the master is killed under sentinels whose replica was cut off from
 it before. Then several look at once, each as often as it is answered:
 
-    reachable   Redis answers; under sentinels: the promoted server says that it is a master. This is the zero of a round.
+    reachable   Redis answers; under sentinels: one of them names the promoted server, which is a master by then. This is the zero of a round.
     renew       the first renewal of a lease held before that works, at each node; of all nodes the last
     grant       the first grant of a free lock to one who only tries
     waiter      the grant to one who asked in the outage and waited
@@ -20,6 +20,7 @@ import time
 from pawltest.fixtures import World
 from pawltest.http import Api
 from pawltest.redis import RespConn, RespError
+from pawltest.sentinel import MASTER
 from pawltest.wait import until
 from pawltest.waiters import new_id
 
@@ -62,15 +63,16 @@ def good(answer):
     return status == 200
 
 
-def is_master(server):
+def answers(process, *command):
+    """None without an answer."""
     try:
-        conn = RespConn((server.host, server.port), 1.0)
+        conn = RespConn((process.host, process.port), 1.0)
     except OSError:
-        return False
+        return None
     try:
-        return conn.command("ROLE")[0] == "master"
+        return conn.command(*command)
     except (OSError, RespError):
-        return False
+        return None
     finally:
         conn.close()
 
@@ -83,11 +85,12 @@ class Single:
         self.url = self.redis.url
 
     def lose(self, outage_s):
-        """Returns the server that is waited for."""
         self.redis.kill9()
         time.sleep(outage_s)  # how long the outage lasts, which is what a round tries
         self.redis.start(ready=False)
-        return self.redis
+
+    def reachable(self):
+        return answers(self.redis, "PING") == "PONG"
 
     def mend(self):
         pass
@@ -99,12 +102,16 @@ class Sentinel:
     def __init__(self, world):
         self.group = world.group()
         self.url = self.group.url
+        self.old = None
 
     def lose(self, _outage_s):
-        old = self.group.master
+        self.old = self.group.master
         self.group.cut_replication()
-        old.kill9()
-        return next(server for server in self.group.servers if server is not old)
+        self.old.kill9()
+
+    def reachable(self):
+        named = [answers(sentinel, "SENTINEL", "get-master-addr-by-name", MASTER) for sentinel in self.group.sentinels]
+        return any(place and int(place[1]) != self.old.port for place in named)
 
     def mend(self):
         self.group.settle()
@@ -116,7 +123,7 @@ def one_round(house, nodes, number, outage_s):
         api = node.api()
         for i, lease in enumerate(mine):
             until(lambda: good(api.acquire(f"{number}/{node.pid}/{i}", ttl_ms=LONG_TTL, lease_id=lease)), PATIENCE_S, "it is granted")
-    server = house.lose(outage_s)
+    house.lose(outage_s)
     last = LEASES - 1
     apis = [Api(node.address, PATIENCE_S) for node in nodes for _ in range(3)]
     looks = {"renew": [], "grant": [], "waiter": []}
@@ -126,7 +133,7 @@ def one_round(house, nodes, number, outage_s):
             api.renew(f"{number}/{node.pid}/{last}", lease_id=lease, ttl_ms=LONG_TTL))))
         looks["grant"].append(Look(lambda api=tries, node=node: good(api.acquire(f"{number}/new/{node.pid}"))))
         looks["waiter"].append(Look(lambda api=waits, node=node: good(api.acquire(f"{number}/wait/{node.pid}", wait_ms=60_000))))
-    until(lambda: is_master(server), PATIENCE_S, "Redis can be reached", every_s=0.001)
+    until(house.reachable, PATIENCE_S, "Redis can be reached", every_s=0.001)
     zero = time.monotonic()
     took = {what: [look.after(zero) for look in some] for what, some in looks.items()}
     for api in apis:
