@@ -41,6 +41,7 @@
 #include "proto/text.h"
 
 #define BEAT_MS        500
+#define LAST_BEAT_MS   100 /* while one tick is left of the window: whoever waits for its end should learn of it soon, at every node */
 #define CONNECT_MS     500
 #define MAX_DELAY_MS   250
 #define ATTACH_MS      200 /* attaching and putting back */
@@ -86,7 +87,7 @@ struct redis_store {
     int64_t ahead_ms; /* of the server's wall clock over our own clock: grants carry the server's time without asking it */
     int64_t fence;    /* g: the greatest ever seen in an answer */
     int64_t generation;
-    bool window_open;
+    bool window_open, last_tick; /* the second: one is left */
     const char *role;
     char refusal[160];
 
@@ -722,6 +723,12 @@ static void see_fence(struct redis_store *s, int64_t fence)
     }
 }
 
+static void see_window(struct redis_store *s, int64_t ticks_left)
+{
+    s->window_open = ticks_left > 0;
+    s->last_tick = ticks_left == 1;
+}
+
 /* The answer is none that this call is made of: whether it ran is not known. */
 static void finish_error(struct redis_store *s, struct store_call *call, const redisReply *reply)
 {
@@ -1153,7 +1160,7 @@ static void attached(struct redis_store *s, const redisReply *reply)
     s->attachment = READY;
     s->refusal[0] = '\0';
     s->role = "master";
-    s->window_open = number_at(reply, 5) > 0;
+    see_window(s, number_at(reply, 5));
     s->ahead_ms = number_at(reply, 7) - now / 1000;
     s->attaches++;
     s->openings += opened;
@@ -1255,6 +1262,8 @@ static int64_t beat_interval_us(const struct redis_store *s)
 
     if (!s->window_open || beats < 1)
         return BEAT_MS * 1000;
+    if (s->last_tick && tick / beats > LAST_BEAT_MS)
+        return LAST_BEAT_MS * 1000;
     return (tick / beats + 1) * 1000; /* a whole number of beats is a tick and a little more: none comes just too early for its tick */
 }
 
@@ -1284,7 +1293,7 @@ static void beat_answered(struct redis_command *command, const redisReply *reply
         return;
     }
     see_fence(s, number_at(reply, 1));
-    s->window_open = number_at(reply, 2) > 0;
+    see_window(s, number_at(reply, 2));
     s->ahead_ms = number_at(reply, 3) - clock_now_us(s->clock) / 1000;
     if (was_open && !s->window_open) {
         log_info("window_closed", LOG_INT("fence", s->fence));

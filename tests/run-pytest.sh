@@ -3,7 +3,7 @@
 #
 # Environment, all of it set by `make check` and found when run by hand: PAWLD and PAWL the programs under test, TOP_SRCDIR the sources, PYTHON_PYTEST the Python.
 # PAWL_TEST_JOBS: how many workers (4; most tests wait for something), where pytest-xdist is there. PAWL_SUITE_TIMEOUT: after how many seconds the suite is
-# ended and has failed (1200).
+# ended and has failed (1200, with PAWL_TEST_LONG=1 14400).
 set -eu
 
 suite=$1
@@ -30,5 +30,6 @@ fi
 PYTHONDONTWRITEBYTECODE=1
 PYTHONPATH=$TOP_SRCDIR/tests/lib:$TOP_SRCDIR/tests${PYTHONPATH:+:$PYTHONPATH}
 export TOP_SRCDIR PAWLD PAWL PYTHONDONTWRITEBYTECODE PYTHONPATH
-exec timeout --kill-after=20 "${PAWL_SUITE_TIMEOUT:-1200}" \
+if [ "${PAWL_TEST_LONG:-}" = 1 ]; then limit=14400; else limit=1200; fi
+exec timeout --kill-after=20 "${PAWL_SUITE_TIMEOUT:-$limit}" \
     "$python" -m pytest -p no:cacheprovider --rootdir="$TOP_SRCDIR/tests" --color=no -q -ra "$@" "$TOP_SRCDIR/tests/$suite"

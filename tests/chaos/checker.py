@@ -16,8 +16,11 @@ What excuses a P1 or a lost lease, and nothing else does (docs/guarantees.md):
     - Redis lost its data (a fault with "loss"), and a node that had granted or last renewed the lease died since then, or was stopped, starved or
       cut off from Redis at some time between the loss and the first grant after it, which is when the recovery window was over at the latest;
     - the clock of Redis was set forward while the lease lived;
+    - it was told while it was not agreed who is master, or two were, by a node that died, was stopped, starved or cut off in that time: the node may have
+      stayed with the deposed one;
     - the lease is one that was excused so against this other one already, and its node, which has to be told so first, confirmed it again.
-P2 and the register are never excused.
+P2 is excused for the last of these alone: a node that was left with a deposed master hands out lesser tokens there (docs/guarantees.md). The register
+is never excused; in it such a grant is no newer than its token says.
 """
 
 import bisect
@@ -28,7 +31,9 @@ FOREVER = float("inf")
 
 # What keeps a node from Redis (fault -> the node died with its lease table?)
 IMPAIRS = {"node_stop": False, "node_kill": True, "node_term": True, "net_cut": False, "net_hole": False, "net_stall": False, "net_slow": False,
-           "node_starved": False}
+           "node_starved": False, "net_blind": False, "net_half": False}
+LEARN_S = 1.5  # after the sentinels' agreement about another master, until every node that is not impaired has surely turned to it
+RESTART_S = 5.0  # from the death of a node until it has been started again and has found a master
 
 
 class Verdict:
@@ -72,6 +77,7 @@ class Faults:
                 by_id[record["id"]].stop = record["after"]
         self.all = sorted(by_id.values(), key=lambda fault: fault.start)
         self.losses = [fault for fault in self.all if fault.loss]
+        self.disputes = [fault for fault in self.all if fault.what == "two_masters"]
         self.forward = [fault for fault in self.all if fault.what == "clock_forward"]
         self.of_node = collections.defaultdict(list)
         for fault in self.all:
@@ -182,6 +188,7 @@ class Checker:
             if call.get("malformed"):
                 self.verdict.violation("reply", "a reply that can't be read", call)
         self.verdict.counts["losses"] = len(self.faults.losses)
+        self.verdict.counts["switches"] = sum(fault.what == "switch" for fault in self.faults.losses)
 
     def run(self):
         for lock in self.locks:
@@ -195,8 +202,19 @@ class Checker:
         return self.verdict
 
     def closed_by(self, loss):
-        """When the window of a loss was over at the latest: nothing is granted in it, so at the first grant that was asked for after the loss."""
-        return self._earliest[bisect.bisect_left(self._sent, loss.stop)]
+        """When the window of a loss was over at the latest: nothing is granted in it, so at the first grant that was asked for after the loss. But while a
+        switch is under way, the deposed master may still grant."""
+        first = loss.stop
+        if loss.what == "switch":
+            first = max([loss.stop + LEARN_S] + [fault.stop for fault in self.faults.disputes if fault.meets(loss.start, loss.stop)])
+        return self._earliest[bisect.bisect_left(self._sent, first)]
+
+    def stayed(self, nodes, start, stop):
+        """May one of these nodes, at some time in start .. stop, have been with a master that was deposed?"""
+        return any(fault.meets(start, stop) and self.faults.impaired(nodes, fault.start - RESTART_S, fault.start, fault.stop) for fault in self.faults.disputes)
+
+    def deposed(self, call):
+        return self.stayed({call["node"]}, self.asked(call), call["got"])
 
     def excuse(self, piece, until):
         """Why the lease of this piece may have ended early, before `until`; None if nothing excuses it."""
@@ -206,6 +224,8 @@ class Checker:
         for loss in self.faults.losses:
             if loss.meets(sent, until) and self.faults.impaired(piece.nodes, sent, loss.start, min(until, self.closed_by(loss))):
                 return "loss, and its node could not put it back"
+        if self.stayed(piece.nodes, sent, piece.call["got"]):
+            return "its node may have stayed with a deposed master"
         return None
 
     def _came_back(self, lock, piece, other):
@@ -224,6 +244,8 @@ class Checker:
                 if other.lease == piece.lease or min(piece.end, other.end) <= piece.start:
                     continue
                 excuse = self.excuse(other, piece.call["got"]) or self._came_back(lock, piece, other)
+                if not excuse and self.stayed(piece.nodes, piece.call["sent"], piece.call["got"]):
+                    excuse = "the other's node may have stayed with a deposed master"
                 if excuse:
                     self.verdict.excused[f"P1: {excuse}"] += 1
                 else:
@@ -242,7 +264,9 @@ class Checker:
                 if greatest is None or by_got[i]["token"] > greatest["token"]:
                     greatest = by_got[i]
                 i += 1
-            if greatest and call["token"] <= greatest["token"]:
+            if greatest and call["token"] <= greatest["token"] and self.deposed(call):
+                self.verdict.excused["P2: its node may have stayed with a deposed master"] += 1
+            elif greatest and call["token"] <= greatest["token"]:
                 self.verdict.violation("P2", f"{where}: token {call['token']} after {greatest['token']}", greatest, call)
 
     def asked(self, grant):
@@ -315,6 +339,10 @@ class Checker:
                 return True
         return any(brk["sent"] < call["got"] and done_by(brk) >= piece.call["sent"] for brk in lock.breaks)
 
+    def _lesser(self, lock, grant):
+        """Was it made by a deposed master, under a token that is less than that of an earlier one?"""
+        return self.deposed(grant) and any(other["token"] > grant["token"] and other["got"] < self.asked(grant) for other in lock.grants)
+
     def _register(self, lock):
         """Each accepted write against those before it: was one of them by a lease that was granted wholly after this one?"""
         latest = None  # of the writers so far, the grant that was asked for last
@@ -324,7 +352,7 @@ class Checker:
                 continue
             if latest and latest["lease"] != write["lease"] and grant["got"] < self.asked(latest):
                 self.verdict.violation("register", f"the register of {lock.name} took a stale write", latest, grant, write)
-            if latest is None or self.asked(grant) > self.asked(latest):
+            if (latest is None or self.asked(grant) > self.asked(latest)) and not self._lesser(lock, grant):
                 latest = grant
         self.verdict.counts["writes accepted"] += sum(write["accepted"] for write in lock.writes)
         self.verdict.counts["writes refused"] += sum(not write["accepted"] for write in lock.writes)

@@ -1,7 +1,7 @@
 """The chaos test: `python3 -m chaos.run` as tests, and what shows that it sees.
 
     PAWLD=build/pawld tests/run-pytest.sh chaos
-    PAWL_CHAOS_SECONDS, PAWL_CHAOS_SEED     the length of the run (45) and its seed (by chance)
+    PAWL_CHAOS_SECONDS, PAWL_CHAOS_SEED     the length of the run (30) and its seed (by chance)
 """
 
 import sys

@@ -1,202 +1,190 @@
-"""What goes wrong in a chaos run, and the house in which it does: one Redis, several pawlds, a proxy between each pawld and Redis.
+"""What goes wrong in a chaos run; in which house, house.py tells.
 
-FAULTS is the list, a row for each kind. A fault is a generator: it does its harm, yields for how many seconds that is to last, and puts things right
-again; between the two it is in the history as begun. What it keeps busy (the Redis, one node) is left alone by other faults meanwhile. A house with
-replicas and sentinels is another House with rows of its own; nothing else needs to know.
+FAULTS and SENTINEL_FAULTS are the lists, a row for each kind. A fault is a generator: it does its harm, yields for how many seconds that is to last,
+and puts things right again; between the two it is in the history as begun. What it keeps busy (the Redis, one sentinel, one node) is left alone by
+other faults meanwhile. A fault of Redis is over when its house is calm again.
 """
 
 import collections
 import heapq
-import os
 import random
-import shutil
 import signal
-import struct
-import subprocess
 import threading
 import time
 
 from chaos.history import now
-from pawltest.pawld import Pawld
-from pawltest.process import socket_folder
-from pawltest.proxy import Proxy
-from pawltest.redis import RedisServer, RespError
-from pawltest.wait import until
+from chaos.house import answering
+from pawltest.redis import RespError
 
-WINDOW = "3s"
 HARMLESS_DELAY_S = 0.015  # each way: a round trip that the recovery window has room for
-
-
-class Clock:
-    """The wall clock of a Redis, which can be set (clock_shift.c). Without a C compiler it can't: `env` is None."""
-
-    def __init__(self, folder):
-        library, self.path = os.path.join(folder, "clock_shift.so"), os.path.join(folder, "clock_shift")
-        self.shift_us, self._furthest = 0, float("-inf")
-        self._write()
-        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clock_shift.c")
-        compiler = (os.environ.get("CC") or "cc").split()
-        try:
-            built = subprocess.run(compiler + ["-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-o", library, source], check=False)
-            self.env = {**os.environ, "LD_PRELOAD": library, "CLOCK_SHIFT": self.path} if built.returncode == 0 else None
-        except OSError:
-            self.env = None
-
-    def _write(self):
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-        os.pwrite(fd, struct.pack("q", self.shift_us), 0)
-        os.close(fd)
-
-    def shift(self, seconds):
-        self._furthest = max(self._furthest, now() + self.shift_us / 1e6)
-        self.shift_us += int(seconds * 1e6)
-        self._write()
-
-    def behind(self):
-        """Has it been later already than it is now?"""
-        return now() + self.shift_us / 1e6 < self._furthest
-
-
-class ClockedRedis(RedisServer):
-    """A redis-server that looks at that clock."""
-
-    def __init__(self, clock, **how):
-        super().__init__(**how)
-        self.clock = clock
-
-    def start_process(self, argv, env=None, cwd=None):
-        super().start_process(argv, self.clock.env if env is None else env, cwd)
-
-
-class House:
-    """Redis with all writes on disk before they are answered, nodes that reach it through a proxy each and listen at a path that stays."""
-
-    def __init__(self, nodes, history, window=WINDOW):
-        self.history = history
-        self.folder = socket_folder()
-        self.clock = Clock(self.folder)
-        self.redis = ClockedRedis(self.clock, options={"appendonly": "yes", "appendfsync": "always"})
-        self.proxies, self.nodes = [], []
-        self.sockets = [os.path.join(self.folder, f"n{i}.sock") for i in range(nodes)]
-        self.window = window
-        self.problems = []
-
-    def start(self):
-        self.redis.start()
-        for path in self.sockets:
-            proxy = Proxy(self.redis.address).start()
-            self.proxies.append(proxy)
-            self.nodes.append(Pawld(proxy.redis_url, ["--recovery-window", self.window, "--drain-timeout", "1s"], listen=[f"unix:{path}"]))
-        for node in self.nodes:
-            node.start(wait=None)
-        self.wait_ready()
-        return self
-
-    def ready(self):
-        return all(node.running() and node.addresses() and node.ready() for node in self.nodes)
-
-    def wait_ready(self, deadline_s=60.0):
-        until(self.ready, deadline_s, "every node is ready")
-
-    def start_node(self, i):
-        self.check_node(i)
-        self.nodes[i].start(wait=None)
-        self.history.add("note", what="node started", node=i, pid=self.nodes[i].pid, at=now())
-
-    def check_node(self, i):
-        """A process that has ended: as it should, and without a report of a sanitizer? Its log is kept in any case."""
-        try:
-            self.nodes[i].check()
-        except AssertionError as error:
-            self.problems.append(f"node {i}: {error}")
-
-    def erase(self):
-        """Leaves nothing of what a dead Redis had on disk."""
-        for name in ("appendonlydir", "dump.rdb"):
-            path = os.path.join(self.redis.folder, name)
-            if os.path.isdir(path):
-                shutil.rmtree(path)
-            elif os.path.exists(path):
-                os.unlink(path)
-
-    def finish(self):
-        """Ends all nodes in good order; their faults are among the problems."""
-        for i, node in enumerate(self.nodes):
-            try:
-                node.finish()
-            except AssertionError as error:
-                self.problems.append(f"node {i}: {error}")
-
-    def close(self, keep):
-        for node in self.nodes:
-            node.close(keep_log=keep)
-        for proxy in self.proxies:
-            proxy.close()
-        self.redis.close(keep_log=keep)
-        if not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def folders(self):
-        return [self.folder, self.redis.folder] + [node.folder for node in self.nodes]
-
+FAILOVER_S = 45.0  # by then there was one, or there will be none
 
 # ---------------------------------------------------------------- the kinds
-# Each is given the house, dice, the node that it is for (or None) and `mark`, which writes its begin and its end; `mark` has to frame the harm.
+# Each is given the house, dice, the number of the node or sentinel that it is for (or None) and `mark`, which writes its begin and its end; `mark` has to
+# frame the harm.
 
 
 def redis_kill(house, dice, _node, mark):
-    """kill -9; what was answered is on disk and comes back."""
-    mark("begin", house.redis.kill9)
+    """kill -9; what was answered is on disk and comes back. Under sentinels it may come back as what it was no more."""
+    server = house.redis
+    mark("begin", server.kill9)
     yield dice.uniform(0.0, 1.5)
-    mark("end", house.redis.start)
+    mark("end", lambda: house.start_redis(server))
 
 
 def redis_restart(house, dice, _node, mark):
-    mark("begin", house.redis.stop)
+    server = house.redis
+    mark("begin", server.stop)
     yield dice.uniform(0.0, 0.5)
-    mark("end", house.redis.start)
+    mark("end", lambda: house.start_redis(server))
 
 
 def redis_lose(house, dice, _node, mark):
     """kill -9 of a Redis that keeps nothing."""
-    mark("begin", house.redis.kill9, loss=True)
-    house.erase()
-    yield dice.uniform(0.0, 1.5)
-    mark("end", house.redis.start)
+    yield from _lose(house, dice, mark, lambda: None, dice.choice((0.0, 0.2, 1.5)))
+
+
+def _lose(house, dice, mark, meanwhile, away_s):
+    servers = house.losers(dice)
+
+    def kill():
+        for server in servers:
+            server.kill9()
+
+    def start():
+        for server in servers:
+            house.start_redis(server)
+
+    mark("begin", kill, loss=True)
+    for server in servers:
+        house.erase(server)
+    meanwhile()
+    yield away_s
+    mark("end", start)
 
 
 def redis_flush(house, _dice, _node, mark):
     mark("begin", lambda: None, loss=True)
-    house.redis.command("FLUSHALL")
+    house.order("FLUSHALL")
     mark("end", lambda: None)
     yield 0.0
 
 
 def redis_stop(house, dice, _node, mark):
-    """Frozen for longer than a store call may take, or for less."""
-    mark("begin", house.redis.sigstop)
+    """Frozen for longer than a store call may take, or for less. Under sentinels it may wake up deposed, with calls in its sockets."""
+    server = house.redis
+    mark("begin", server.sigstop)
     yield dice.choice((0.1, 0.7, 1.5, 4.0))
-    mark("end", house.redis.sigcont)
+    mark("end", server.sigcont)
 
 
 def redis_pause(house, dice, _node, mark):
-    length_ms = dice.choice((100, 600, 1500))
-    mark("begin", lambda: house.redis.command("CLIENT", "PAUSE", length_ms, dice.choice(("WRITE", "ALL"))))
+    server, length_ms = house.redis, dice.choice((100, 600, 1500))
+    mark("begin", lambda: house.order("CLIENT", "PAUSE", length_ms, dice.choice(("WRITE", "ALL"))))
     yield length_ms / 1000
-    mark("end", lambda: house.redis.command("CLIENT", "UNPAUSE"))
+    mark("end", lambda: None)
+    if house.redis is server:
+        house.order("CLIENT", "UNPAUSE")
 
 
 def redis_script_flush(house, _dice, _node, mark):
-    mark("begin", lambda: house.redis.command("SCRIPT", "FLUSH"))
+    mark("begin", lambda: house.order("SCRIPT", "FLUSH"))
     mark("end", lambda: None)
     yield 0.0
 
 
 def redis_client_kill(house, dice, _node, mark):
     """Commands' connections, or those for messages between nodes."""
-    mark("begin", lambda: house.redis.command("CLIENT", "KILL", "TYPE", dice.choice(("normal", "pubsub")), "SKIPME", "yes"))
+    mark("begin", lambda: house.order("CLIENT", "KILL", "TYPE", dice.choice(("normal", "pubsub")), "SKIPME", "yes"))
     mark("end", lambda: None)
     yield 0.0
+
+
+def failover_asked(house, dice, _node, mark, lags=(0.0, 0.2, 0.8, 1.5)):
+    """A sentinel is asked for it, mostly when the replica has not been sent the newest for a while."""
+    yield from _failover(house, dice, mark, lambda server: house.ask_failover(dice), lambda server: None, lags)
+
+
+def failover_kill(house, dice, _node, mark, lags=(0.0, 0.2, 0.8, 1.5)):
+    """The master dies and comes back later: as a master still, until the sentinels put that right, or as a replica."""
+
+    def back(server):
+        if dice.random() < 0.3:
+            house.erase(server)
+        (house.start_deposed if dice.random() < 0.5 else house.start_redis)(server)
+
+    yield from _failover(house, dice, mark, lambda server: server.kill9(), back, lags)
+
+
+def failover_stop(house, dice, _node, mark, lags=(0.0, 0.2, 0.8, 1.5)):
+    """The master freezes and wakes up deposed: what lies in its sockets is carried out, and tells nobody."""
+
+    def freeze(server):
+        if answering(server):
+            server.sigstop()
+
+    yield from _failover(house, dice, mark, freeze, lambda server: server.sigcont(), lags)
+
+
+def failover_lagging(house, dice, node, mark):
+    """One of these by turns of the dice, and always to a replica that has not been sent the newest."""
+    yield from dice.choice((failover_asked, failover_kill, failover_stop))(house, dice, node, mark, lags=(0.2, 0.8, 1.5))
+
+
+def failover_far_behind(house, dice, node, mark):
+    """To a replica that lacks most of what is held. (Twice as long, and the sentinels would not take it.)"""
+    yield from failover_asked(house, dice, node, mark, lags=(5.0,))
+
+
+def _failover(house, dice, mark, harm, mend, lags):
+    server, end = house.redis, now() + FAILOVER_S
+    mark("begin", lambda: None)
+    lag = dice.choice(lags)
+    if lag:
+        house.cut_replication()
+        yield lag
+    while house.redis is server and now() < end:
+        harm(server)
+        yield 0.2
+    yield dice.choice((0.0, 0.3, 2.0))
+    mend(server)
+    house.allow_replication()
+    mark("end", lambda: None)
+
+
+def replica_kill(house, dice, _node, mark):
+    server = house.replica
+    mark("begin", server.kill9)
+    yield dice.choice((0.0, 1.0, 4.0))
+    mark("end", lambda: house.start_redis(server))
+
+
+def sentinels_away(house, dice, _node, mark):
+    """All of them, so there will be no failover: whoever has a master keeps it, and who has none waits."""
+    mark("begin", lambda: [sentinel.kill9() for sentinel in house.sentinels])
+    yield dice.choice((0.5, 3.0))
+    for sentinel in house.sentinels:
+        sentinel.start()
+    mark("end", lambda: None)
+
+
+def sentinel_kill(house, dice, i, mark):
+    """It comes back with what it knew, which may be an older master."""
+    mark("begin", house.sentinels[i].kill9)
+    yield dice.choice((0.0, 2.0, 8.0))
+    mark("end", house.sentinels[i].start)
+
+
+def sentinel_stop(house, dice, i, mark):
+    """Frozen: its connections stand and say nothing. One that slept for two seconds mistrusts the clock for half a minute, unless it starts anew."""
+    long = dice.random() < 0.4
+    mark("begin", house.sentinels[i].sigstop)
+    yield 6.0 if long else 1.0
+    mark("end", house.sentinels[i].sigcont)
+    if long:
+        yield 0.5
+        house.sentinels[i].kill9()
+        house.sentinels[i].start()
 
 
 def clock_forward(house, dice, _node, mark):
@@ -217,12 +205,13 @@ def redis_lose_back(house, dice, _node, mark):
     """All data are lost and the clock is behind every token: only the nodes know how far the fence was. So here they have to live and to reach
     Redis (docs/guarantees.md, P2): nothing else happens from a second before until all are ready again."""
     yield from _all_well(house, 1.5)
-    mark("begin", house.redis.kill9, loss=True)
-    house.erase()
-    if dice.random() < 0.5 or not house.clock.behind():
-        house.clock.shift(-3600)
-    yield dice.uniform(0.0, 1.0)
-    mark("end", house.redis.start)
+
+    def turn_back():
+        if dice.random() < 0.5 or not house.clock.behind():
+            house.clock.shift(-3600)
+
+    yield from _lose(house, dice, mark, turn_back, dice.uniform(0.0, 1.0))
+    yield from house.settling()
     yield from _all_well(house, 0.5)
 
 
@@ -305,6 +294,26 @@ def net_slow(house, dice, node, mark):
     mark("end", lambda: None)
 
 
+def net_blind(house, dice, node, mark):
+    """The node reaches no sentinel, and whoever was master stays its master until that one says no."""
+    yield from _doors(house.doors[node][1], dice, mark)
+
+
+def net_half(house, dice, node, mark):
+    """The node reaches the sentinels and not the servers."""
+    yield from _doors(house.doors[node][0], dice, mark)
+
+
+def _doors(doors, dice, mark):
+    def set_shut(shut):
+        for door in doors:
+            door.shut = shut
+
+    mark("begin", lambda: set_shut(True))
+    yield dice.choice((0.5, 3.0, 8.0))
+    mark("end", lambda: set_shut(False))
+
+
 # Sabotage: what breaks promises behind pawl's back. The checker is not told of it and has to find what it does.
 
 
@@ -336,68 +345,106 @@ FAULTS = [
     Kind(net_jitter, 2, "node"),
     Kind(net_slow, 1, "node"),
 ]
+SENTINEL_FAULTS = FAULTS + [
+    Kind(failover_asked, 8, "redis"),
+    Kind(failover_kill, 5, "redis"),
+    Kind(failover_stop, 4, "redis"),
+    Kind(replica_kill, 2, "redis"),
+    Kind(sentinels_away, 1, "redis"),
+    Kind(sentinel_kill, 1, "sentinel"),
+    Kind(sentinel_stop, 1, "sentinel"),
+    Kind(net_blind, 2, "node"),
+    Kind(net_half, 1, "node"),
+]
 LOSSES_ONLY = [kind for kind in FAULTS if kind.act in (redis_lose, redis_flush)]
 DELETE_LOCKS = [Kind(delete_locks, 1, "redis")]
+FAR_BEHIND = [Kind(failover_far_behind, 1, "redis")]
+CLOCKS = (clock_forward, clock_back, redis_lose_back)
 
 
-# Between two faults of Redis: at times one comes upon the other, at times there is room for a recovery to end.
-RESTS_S = (0.3, 3.0, 6.0, 8.0, 10.0)
+# After a fault of Redis: at times the next comes upon it, at times there is room for a recovery to end.
+RESTS_S = (0.3, 2.0, 4.5, 6.0, 8.0)
+OTHER_RESTS_S = {"node": (0.2, 1.0, 2.0, 4.0), "sentinel": (1.0, 3.0, 6.0)}  # from one beginning to the next
 
 
 class Director:
-    """Picks faults by dice and runs them, one after the other where they would meet."""
+    """Picks faults by dice and runs them, one after the other where they would meet. With `count`, so many of them and then no more."""
 
-    def __init__(self, house, history, seed, kinds, rests=RESTS_S):
-        self.house, self.history, self.kinds, self.rests = house, history, kinds, rests
+    def __init__(self, house, history, seed, kinds, rests=RESTS_S, count=None):
+        self.house, self.history, self.kinds, self.left = house, history, kinds, count
+        self._rests = {"redis": rests, **OTHER_RESTS_S}
+        self._nexts = {}
         self.dice = random.Random(f"{seed}/faults")
         self.counts = collections.Counter()
         self._busy = set()
         self._due = []  # entries are (when, number, generator, what it keeps busy)
         self._number = 0
         self._late = False
-        self._awaited = None
+        self._awaited = None  # of those that keep all busy, one that is next
 
     def run(self, seconds):
         start, end = now(), now() + seconds
         if self.house.clock.env is None:
             self.history.add("note", what="no C compiler, so the clock of Redis is left alone")
-            self.kinds = [kind for kind in self.kinds if kind.act not in (clock_forward, clock_back, redis_lose_back)]
-        next_redis = next_node = now() + 0.5
-        while now() < end:
-            if now() >= next_redis:
-                self._begin("redis")
-                next_redis = now() + (0.1 if self._awaited else self.dice.choice(self.rests))
-            if now() >= next_node:
-                self._begin("node")
-                next_node = now() + (0.1 if self._awaited else self.dice.choice((0.2, 1.0, 2.0, 4.0)))
+            self.kinds = [kind for kind in self.kinds if kind.act not in CLOCKS]
+        first = 2.0 if self.left else 0.5  # when they are counted, each should find leases to lose
+        self._nexts = {busies: start + first for busies in self._rests if any(kind.busies in (busies, "all") for kind in self.kinds)}
+        while now() < end and self.left != 0 and self.kinds:
+            for busies, at in self._nexts.items():
+                if now() >= at:
+                    rest = self._rests[busies] if self._begin(busies) and not self._awaited else (0.1,)
+                    self._nexts[busies] = now() + self.dice.choice(rest)
             # once the clock is behind, losses come with the care that needs: so in the last third
-            self._late = now() > start + seconds * 2 / 3
+            self._late = now() > start + seconds * 2 / 3 or self.left is not None
             self._step()
             time.sleep(0.01)
         while self._due:
             self._step()
             time.sleep(0.01)
 
-    def _begin(self, busies):
+    def _kinds(self, busies):
         kinds = [kind for kind in self.kinds if kind.busies == busies or (kind.busies == "all" and busies == "redis" and self._late)]
         if self.house.clock.behind():
             kinds = [kind for kind in kinds if kind not in LOSSES_ONLY]
-        node = self.dice.randrange(len(self.house.nodes)) if busies == "node" else None
-        if not kinds or (busies, node) in self._busy or ("all", None) in self._busy:
-            return
+        return kinds
+
+    def _begin(self, busies):
+        """Whether one has begun."""
+        kinds = self._kinds(busies)
+        node = self._victim(busies)
+        if not kinds or (busies, node) in self._busy or ("all", None) in self._busy or not self._may_begin(busies):
+            return False
         kind = self._awaited or self.dice.choices(kinds, [kind.weight for kind in kinds])[0]
         if kind.busies == "all":
             # it begins when all others have ended
             self._awaited = kind if self._busy else None
             if self._busy:
-                return
+                return False
             busies, node = "all", None
         self._number += 1
-        generator = kind.act(self.house, self.dice, node, self._marker(self._number, kind.act.__name__, node))
+        generator = self._whole(kind, node, self._marker(self._number, kind.act.__name__, node))
         self.counts[kind.act.__name__] += 1
         self._busy.add((busies, node))
         heapq.heappush(self._due, (now(), self._number, generator, (busies, node)))
+        if self.left:
+            self.left -= 1
         self._step()
+        return True
+
+    def _victim(self, busies):
+        things = {"node": self.house.nodes, "sentinel": getattr(self.house, "sentinels", ())}.get(busies)
+        return self.dice.randrange(len(things)) if things else None
+
+    def _may_begin(self, busies):
+        """A failover needs two sentinels of three, and whoever leads it must not be taken from it: nobody could tell then who is master."""
+        if busies == "sentinel":
+            return self.house.calm() and not any(other in ("redis", "sentinel") for other, _ in self._busy)
+        return busies != "redis" or self.house.calm()
+
+    def _whole(self, kind, node, mark):
+        yield from kind.act(self.house, self.dice, node, mark)
+        if kind.busies == "redis":
+            yield from self.house.settling()
 
     def _marker(self, number, what, node):
         def mark(phase, action, **more):
@@ -413,13 +460,21 @@ class Director:
             try:
                 pause = next(generator)
             except StopIteration:
-                self._busy.discard(busy)
+                self._ended(busy)
                 continue
             except (OSError, RespError) as error:
-                self.house.problems.append(f"a fault could not be made: {error!r}")
-                self._busy.discard(busy)
+                # sentinels may make a failover of their own accord, when the machine is slow: then this is told to a replica
+                if self.house.calm():
+                    self.house.problems.append(f"a fault could not be made: {error!r}")
+                self.history.add("note", what="a fault could not be made", error=repr(error))
+                self._ended(busy)
                 continue
             heapq.heappush(self._due, (now() + pause, number, generator, busy))
+
+    def _ended(self, busy):
+        self._busy.discard(busy)
+        if busy[0] in ("redis", "all"):
+            self._nexts["redis"] = now() + self.dice.choice(self._rests["redis"])
 
 
 class Watch:

@@ -1,7 +1,7 @@
-"""A chaos run: python3 -m chaos.run --seconds N --seed S
+"""A chaos run: python3 -m chaos.run --seconds N --seed S --house single|sentinel
 
-Several pawlds over one Redis, dozens of clients after a few hot locks, and faults by dice: tests/chaos/faults.py has the list. All that happens goes
-into a history (history.py), which is judged when the run is over (checker.py). Then everything is mended, and it must work again: each node grants
+Several pawlds over one Redis, or over a master and its replica under sentinels; dozens of clients after a few hot locks, and faults by
+dice: tests/chaos/faults.py has the lists. All that happens goes into a history (history.py), which is judged when the run is over (checker.py). Then everything is mended, and it must work again: each node grants
 each lock, and nothing is left in Redis.
 
 The seed decides which scenes the clients play and which faults come; it doesn't decide who is first at a lock, so a run can't be repeated exactly.
@@ -9,6 +9,7 @@ What can be looked at is the history: it and all logs are kept when anything is 
 """
 
 import argparse
+import collections
 import os
 import random
 import shutil
@@ -17,39 +18,49 @@ import time
 
 from chaos import checker, faults, history as histories
 from chaos.clients import Crowd
+from chaos.house import House, SentinelHouse
 from pawltest.process import socket_folder
 from pawltest.redis import RespError
 from pawltest.residue import until_clean
 from pawltest.wait import until
 
-NODES = 4
-CLIENTS = 36
 LOCKS = ["hot/a", "hot/b", "hot/c", "hot/d"] + [f"calm/{i}" for i in range(8)]
 
-# name -> (recovery window, kinds of faults)
-SABOTAGE = {"delete-locks": ("3s", faults.DELETE_LOCKS), "no-window": ("0", faults.LOSSES_ONLY)}
+Plan = collections.namedtuple("Plan", "house nodes clients window kinds rests")
+HOUSES = {
+    "single": Plan(House, 4, 36, "3s", faults.FAULTS, faults.RESTS_S),
+    "sentinel": Plan(SentinelHouse, 3, 24, "4s", faults.SENTINEL_FAULTS, (0.3, 2.0, 6.0)),
+}
+# What has to be found: (house, name) -> what is other than planned
+SABOTAGE = {
+    ("single", "delete-locks"): {"kinds": faults.DELETE_LOCKS, "rests": (1.0, 2.0)},
+    ("single", "no-window"): {"kinds": faults.LOSSES_ONLY, "window": "0", "rests": (1.0, 2.0)},
+    ("sentinel", "no-window"): {"kinds": faults.FAR_BEHIND, "window": "0", "rests": (1.0, 2.0)},
+}
 
 
 class Run:
-    """One run; .verdict and .problems say what was wrong."""
+    """One run; .verdict and .problems say what was wrong. `count` ends it after so many faults of Redis, if `seconds` don't before."""
 
-    def __init__(self, seconds, seed, sabotage=None, clients=CLIENTS, say=print):
-        self.seconds, self.seed, self.say = seconds, seed, say
-        self.window, self.kinds = SABOTAGE[sabotage] if sabotage else (faults.WINDOW, faults.FAULTS)
-        self.sabotage, self.clients = sabotage, clients
+    def __init__(self, seconds, seed, sabotage=None, house="single", clients=None, kinds=None, rests=None, count=None, say=print):
+        self.seconds, self.seed, self.sabotage, self.count, self.say = seconds, seed, sabotage, count, say
+        self.house_name, self.plan = house, HOUSES[house]._replace(**(SABOTAGE[house, sabotage] if sabotage else {}))
+        self.plan = self.plan._replace(kinds=kinds or self.plan.kinds, clients=clients or self.plan.clients, rests=rests or self.plan.rests)
         self.folder = socket_folder()
         self.path = os.path.join(self.folder, "history.jsonl")
         self.problems = []
         self.verdict = None
+        self.counts, self.starved = {}, 0  # faults made, by name; how often a node or we ourselves got no processor
         self.kept = []
 
     def go(self):
         """True if nothing is wrong. The history of a run that went wrong stays where it is."""
-        self.say(f"chaos: seed {self.seed}, {self.seconds} s, {NODES} nodes, {self.clients} clients, {len(LOCKS)} locks"
+        plan = self.plan
+        self.say(f"chaos: seed {self.seed}, {self.seconds} s, house {self.house_name}, {plan.nodes} nodes, {plan.clients} clients, {len(LOCKS)} locks"
                  + (f", sabotage {self.sabotage}" if self.sabotage else ""))
         log = histories.History(self.path)
-        log.add("note", what="run", seed=self.seed, seconds=self.seconds, sabotage=self.sabotage)
-        house = faults.House(NODES, log, self.window)
+        log.add("note", what="run", seed=self.seed, seconds=self.seconds, house=self.house_name, sabotage=self.sabotage)
+        house = plan.house(plan.nodes, log, plan.window)
         good = False
         try:
             self._play(house, log)
@@ -73,15 +84,16 @@ class Run:
 
     def _play(self, house, log):
         # made before there are threads, which a fork would not copy
-        crowd = Crowd(self.clients, self.seed, house.sockets, LOCKS, self.path)
+        crowd = Crowd(self.plan.clients, self.seed, house.sockets, LOCKS, self.path)
         crowd.fork()
         watch = faults.Watch(house, log)
         try:
             house.start()
             watch.start()
             crowd.start()
-            director = faults.Director(house, log, self.seed, self.kinds, (1.0, 2.0) if self.sabotage else faults.RESTS_S)
+            director = faults.Director(house, log, self.seed, self.plan.kinds, self.plan.rests, self.count)
             director.run(self.seconds)
+            self.counts, self.starved = director.counts, sum(watch.counts.values())
             self.say(f"chaos: faults {dict(director.counts)}; short of processor {dict(watch.counts)}")
             crowd.stop()
             if not self.sabotage:
@@ -95,6 +107,8 @@ class Run:
 
     def _mended(self, house):
         """With nothing in the way any more, each node grants each lock within the leases that are left, and nothing stays."""
+        for _ in house.settling():
+            time.sleep(0.1)
         house.wait_ready()
         for i, node in enumerate(house.nodes):
             api = node.api()
@@ -113,20 +127,23 @@ class Run:
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="chaos", description="faults by dice against several pawlds over one Redis")
+    parser = argparse.ArgumentParser(prog="chaos", description="faults by dice against several pawlds")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long faults are made (60)")
     parser.add_argument("--seed", type=int, default=None, help="what the dice start from (random)")
-    parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("--sabotage", choices=sorted(SABOTAGE), help="break a promise behind pawl's back; the run has to fail")
+    parser.add_argument("--house", choices=sorted(HOUSES), default="single", help="one Redis, or master, replica and three sentinels (single)")
+    parser.add_argument("--clients", type=int, help="how many (36, or 24 under sentinels)")
+    parser.add_argument("--sabotage", choices=sorted({name for _, name in SABOTAGE}), help="break a promise behind pawl's back; the run has to fail")
     parser.add_argument("--judge", metavar="HISTORY", help="only judge this history again")
     options = parser.parse_args(argv)
+    if options.sabotage and (options.house, options.sabotage) not in SABOTAGE:
+        parser.error(f"there is no such sabotage in house {options.house}")
     if options.judge:
         verdict = checker.judge(histories.read(options.judge))
         print(verdict.report())
         return 1 if verdict.violations else 0
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     started = time.monotonic()
-    run = Run(options.seconds, seed, options.sabotage, options.clients)
+    run = Run(options.seconds, seed, options.sabotage, options.house, options.clients)
     good = run.go()
     if run.verdict:
         print(run.verdict.report())

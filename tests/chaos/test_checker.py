@@ -41,6 +41,10 @@ class Book:
     def lose(self, at):
         return self.fault("redis_flush", at, at + 0.1, loss=True)
 
+    def switch(self, at):
+        """A failover: all agree about another master from `at` to `at` + 1."""
+        return self.fault("switch", at, at + 1, loss=True)
+
     def write(self, lease, at, token, seq, accepted=True):
         self.records.append({"kind": "write", "lock": "l", "lease": lease, "token": token, "seq": seq, "accepted": accepted, "before": at, "after": at})
         return self
@@ -105,7 +109,7 @@ def test_p1_a_loss_alone_excuses_nothing(book):
     assert book.acquire("a", 1, 5).lose(2).acquire("b", 6, 6).found() == ["P1"]
 
 
-@pytest.mark.parametrize("what", ["node_stop", "net_cut", "net_hole", "net_stall", "net_slow", "node_starved"])
+@pytest.mark.parametrize("what", ["node_stop", "net_cut", "net_hole", "net_stall", "net_slow", "net_blind", "net_half", "node_starved"])
 def test_p1_its_node_was_away_in_the_window(book, what):
     book.acquire("a", 1, 5).lose(2).acquire("b", 6, 6)
     assert Book.found(with_fault(book, what, 1.5, 2.05, 0)) == [], "into the loss"
@@ -115,7 +119,8 @@ def test_p1_its_node_was_away_in_the_window(book, what):
     assert Book.found(with_fault(book, what, 2.5, 3, 1)) == ["P1"], "another node"
 
 
-@pytest.mark.parametrize("what", ["net_jitter", "redis_stop", "redis_pause", "redis_client_kill", "redis_kill"])
+@pytest.mark.parametrize("what", ["net_jitter", "redis_stop", "redis_pause", "redis_client_kill", "redis_kill", "failover_asked", "failover_kill",
+                                  "failover_stop", "replica_kill", "sentinel_kill", "sentinel_stop", "sentinels_away"])
 def test_p1_what_the_window_has_room_for_is_no_excuse(book, what):
     assert Book.found(with_fault(book.acquire("a", 1, 5).lose(2).acquire("b", 6, 6), what, 1.9, 5, None)) == ["P1"]
 
@@ -163,6 +168,45 @@ def test_p1_who_came_back_after_an_excused_loss(book):
     assert book.found() == ["P1", "P4"]
     assert with_fault(book, "net_cut", 2, 5, 0).found() == []
     assert with_fault(book, "net_cut", 6.5, 6.9, 0).found() == ["P1", "P4"], "only a loss before the other was granted counts"
+
+
+def test_p1_a_failover_alone_excuses_nothing(book):
+    """Two masters at once neither: a node that nothing kept from the sentinels has to follow in time."""
+    book.acquire("a", 1, 5).fault("failover_asked", 1.5, 4).fault("two_masters", 1.8, 4).switch(2).acquire("b", 8, 6)
+    assert book.found() == ["P1"]
+    lives = Book().acquire("a", 1, 5).fault("two_masters", 1.8, 4).acquire("b", 3, 6)
+    assert lives.found() == ["P1"]
+
+
+def test_p1_its_node_was_away_in_the_failover(book):
+    book.acquire("a", 1, 5).switch(2).acquire("b", 8, 6)
+    assert Book.found(with_fault(book, "net_blind", 2.5, 4, 0)) == []
+    assert Book.found(with_fault(book, "net_half", 2.5, 4, 0)) == []
+    assert Book.found(with_fault(book, "net_blind", 2.5, 4, 1)) == ["P1"], "another node"
+    assert Book.found(with_fault(book, "net_blind", 0.1, 1.5, 0)) == ["P1"], "before"
+
+
+def test_p1_a_grant_of_the_deposed_master_does_not_close_the_window(book):
+    """Right after the sentinels agreed, another node was still answered by the old master."""
+    book.acquire("a", 1, 5).switch(2).acquire("x", 3.2, 6, lock="m", node=1).acquire("y", 7, 8, lock="m", node=1, ttl_ms=100).acquire("b", 8, 9)
+    book.call("release", "x", 3.5, lock="m", node=1, token=6)
+    assert book.found() == ["P1"]
+    assert Book.found(with_fault(book, "net_blind", 4, 6, 0)) == []
+    assert Book.found(with_fault(book, "net_blind", 7.5, 7.8, 0)) == ["P1"], "the window was over"
+
+
+def test_p1_whose_node_stayed_with_a_deposed_master(book):
+    """Granted there, or granted by the new master while it lived on there."""
+    book.acquire("a", 3, 6, node=0).acquire("b", 4, 5, node=1).fault("two_masters", 2, 5)
+    assert book.found() == ["P1", "P2"]
+    assert Book.found(with_fault(book, "net_blind", 1.5, 4.5, 1)) == []
+    assert Book.found(with_fault(book, "net_blind", 1.5, 4.5, 2)) == ["P1", "P2"], "a third node's blindness"
+    assert Book.found(with_fault(book, "net_blind", 0.1, 1.5, 1)) == ["P1", "P2"], "it saw again before there were two"
+    assert Book.found(with_fault(book, "net_blind", 1.5, 4.5, 0)) == ["P2"], "the greater token is not of the deposed one"
+    early = Book().acquire("b", 1, 5, node=1).acquire("a", 4, 6, node=0).fault("two_masters", 2, 5)
+    assert Book.found(with_fault(early, "net_blind", 1.5, 4.5, 1)) == ["P1"], "nothing was lost, and it was told while there was one master"
+    late = Book().acquire("a", 6, 6, node=0).acquire("b", 7, 5, node=1).fault("two_masters", 2, 5)
+    assert Book.found(with_fault(late, "net_blind", 1.5, 4.5, 1)) == ["P1", "P2"], "there was one master again"
 
 
 def with_fault(book, what, start, stop, node):
@@ -244,6 +288,20 @@ def test_the_register_took_a_stale_write(book):
     book.acquire("a", 1, 5).release("a", 2, 5).acquire("b", 3, 6).write("b", 4, 6, 1)
     assert book.write("a", 5, 5, 2, accepted=False).found() == []
     assert book.write("a", 5, 5, 3).found() == ["register"]
+
+
+def test_a_failover_excuses_no_stale_write(book):
+    book.acquire("a", 1, 5).release("a", 2, 5).switch(2).fault("two_masters", 1.5, 9).fault("net_blind", 1.5, 9, None)
+    book.acquire("b", 5, 6).write("b", 6, 6, 1).write("a", 7, 5, 2)
+    assert book.found() == ["register"]
+
+
+def test_a_lesser_token_of_a_deposed_master_is_no_newer(book):
+    """It was granted later, and wrote first: then the greater token is not stale."""
+    book.acquire("a", 3, 6, node=0).release("a", 3.5, 6).acquire("b", 4, 5, node=1).fault("two_masters", 2, 5)
+    book.write("b", 5, 5, 1).write("a", 6, 6, 2)
+    assert book.found() == ["P2", "register"]
+    assert with_fault(book, "net_blind", 1.5, 4.5, 1).found() == []
 
 
 def test_a_reply_that_cannot_be_read(book):

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from pawltest.http import Conn, parse_metrics, request_bytes
+from pawltest.proxy import Proxy
 from pawltest.redis import RedisServer, RespConn, RespError
 from pawltest.wait import always, until
 
@@ -213,6 +214,31 @@ def test_proxy_black_hole_and_slam(world, redis):
     conn = RespConn(proxy.address)
     assert conn.command("PING") == "PONG"
     conn.close()
+
+
+def test_proxy_has_doors_of_their_own_targets(world, redis):
+    """One is shut and the rest stays open; what one rewrites comes in whole lines, however it arrived."""
+    other = world.redis()
+    proxy = Proxy(redis.address)
+    first, second = proxy.door(other.address), proxy.door(redis.address, lambda data: data.replace(b"$5\r\nabcde\r\n", b"$5\r\nvwxyz\r\n"))
+    world.keep(proxy.start())
+    conns = [RespConn(address) for address in (proxy.address, first.address, second.address)]
+    ports = [int(conn.command("CONFIG", "GET", "port")[1]) for conn in conns]
+    assert ports == [redis.port, other.port, redis.port]
+    assert [conn.command("ECHO", "abcde") for conn in conns] == ["abcde", "abcde", "vwxyz"]
+    large = "a" * 300_000
+    assert conns[2].command("ECHO", large) == large
+    first.shut = True
+    with pytest.raises(OSError):
+        conns[1].command("PING")
+    with pytest.raises(OSError):
+        RespConn(first.address).command("PING")
+    assert conns[0].command("PING") == conns[2].command("PING") == "PONG"
+    first.shut = False
+    again = RespConn(first.address)
+    assert again.command("PING") == "PONG"
+    for conn in [*conns, again]:
+        conn.close()
 
 
 def test_redis_is_never_another_server_at_the_same_port(world):

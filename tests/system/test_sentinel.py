@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from pawltest.fixtures import LONG
 from pawltest.pawld import run
 from pawltest.sentinel import FakeSentinel
 from pawltest.wait import always, until
@@ -95,9 +94,10 @@ def test_p2_p3_failover_to_a_replica_that_was_behind(world, name):
     until(lambda: b.api().acquire(f"{name}/gone")[0] == 200, 40, "the released lock can be had again", every_s=0.2)
 
 
-@pytest.mark.deadline(3600 if LONG else 240)
+@pytest.mark.deadline(240)
 def test_p1_p2_under_load_over_failovers(world, name):
-    """Broken: two clients hold one lock at once, or a later grant has the lesser token, while masters change and replicas lag. (P1, P2)"""
+    """Broken: two clients hold one lock at once, or a later grant has the lesser token, while masters change and replicas lag. (P1, P2)
+    tests/chaos/test_counted.py does it fifty times, with leases held over the failover."""
     group = world.group()
     nodes = [world.pawld(group.url, WINDOW) for _ in range(2)]
     locks = [f"{name}/{i}" for i in range(3)]
@@ -128,7 +128,7 @@ def test_p1_p2_under_load_over_failovers(world, name):
     for thread in threads:
         thread.start()
     try:
-        for turn in range(50 if LONG else 2):
+        for turn in range(2):
             before, old = grants[0], group.master
             until(lambda: grants[0] > before + 5, 90, "grants are made")
             group.cut_replication()

@@ -11,6 +11,7 @@ One thread and one selector serve all connections; the test turns the knobs from
                                 (on a busy connection that may be the answer to an earlier request: look at the server for what it did)
     cut()                       every connection is reset now
     target                      where new connections go; may be changed
+    door(target, rewrite)       one more address with a target of its own, before start(): the knobs above are for all doors; door.shut is for one
 
     connects                    connections accepted so far
     commands                    with resp=True: Counter of the Redis commands that went up
@@ -35,9 +36,29 @@ class _Side:
         self.done = False
 
 
+class Door:
+    """An address of the proxy that leads to a target. `rewrite(bytes)` changes what comes down, whole lines at a time."""
+
+    def __init__(self, target, unix_path=None, rewrite=None):
+        self.target, self.rewrite = target, rewrite
+        self.shut = False  # as if nothing were there: connections are reset, new ones closed
+        if unix_path:
+            self.listener = socket.socket(socket.AF_UNIX)
+            self.listener.bind(unix_path)
+            self.address = unix_path
+        else:
+            self.listener = socket.socket()
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.listener.bind(("127.0.0.1", 0))
+            self.address = self.listener.getsockname()
+        self.listener.listen(512)
+        self.listener.setblocking(False)
+
+
 class _Pair:
-    def __init__(self, client, server):
-        self.client, self.server = client, server
+    def __init__(self, client, server, door):
+        self.client, self.server, self.door = client, server, door
+        self.rest = b""  # of what comes down, a line that is not complete yet
         self.up = _Side(self, client, server, True)
         self.down = _Side(self, server, client, False)
         self.holed = False
@@ -82,7 +103,6 @@ class Proxy:
     """Proxy(target).start(); target is (host, port) or the path of a unix socket. Listens on a TCP port of its own, or on unix_path."""
 
     def __init__(self, target, unix_path=None, resp=False):
-        self.target = target
         self.delay_up_s = self.delay_down_s = self.jitter_s = 0.0
         self.stall_up = self.stall_down = self.hole = self.slam = False
         self.connects = 0
@@ -95,18 +115,21 @@ class Proxy:
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._stopping = False
-        if unix_path:
-            self.listener = socket.socket(socket.AF_UNIX)
-            self.listener.bind(unix_path)
-            self.address = unix_path
-        else:
-            self.listener = socket.socket()
-            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.listener.bind(("127.0.0.1", 0))
-            self.address = self.listener.getsockname()
-        self.listener.listen(512)
-        self.listener.setblocking(False)
+        self._doors = [Door(target, unix_path)]
+        self.address = self._doors[0].address
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+
+    @property
+    def target(self):
+        return self._doors[0].target
+
+    @target.setter
+    def target(self, target):
+        self._doors[0].target = target
+
+    def door(self, target, rewrite=None):
+        self._doors.append(Door(target, rewrite=rewrite))
+        return self._doors[-1]
 
     @property
     def redis_url(self):
@@ -117,7 +140,8 @@ class Proxy:
         return f"unix:{self.address}" if isinstance(self.address, str) else f"{self.address[0]}:{self.address[1]}"
 
     def start(self):
-        self._selector.register(self.listener, selectors.EVENT_READ, "accept")
+        for door in self._doors:
+            self._selector.register(door.listener, selectors.EVENT_READ, door)
         self._selector.register(self._wake_read, selectors.EVENT_READ, "wake")
         self._thread.start()
         return self
@@ -128,7 +152,8 @@ class Proxy:
         self._thread.join(10)
         for pair in list(self._pairs):
             self._drop(pair)
-        self.listener.close()
+        for door in self._doors:
+            door.listener.close()
         self._selector.close()
         self._wake_read.close()
         self._wake_write.close()
@@ -166,8 +191,8 @@ class Proxy:
     def _run(self):
         while not self._stopping:
             for key, _ in self._selector.select(self._patience()):
-                if key.data == "accept":
-                    self._accept()
+                if isinstance(key.data, Door):
+                    self._accept(key.data)
                 elif key.data == "wake":
                     self._wake_read.recv(4096)
                 elif key.data.pair in self._pairs:
@@ -177,7 +202,10 @@ class Proxy:
                 job()
                 done.set()
             for pair in list(self._pairs):
-                self._move(pair)
+                if pair.door.shut:
+                    self._drop(pair, reset=True)
+                else:
+                    self._move(pair)
 
     def _patience(self):
         """Seconds to sleep: until the next chunk is due; never long, since the knobs are turned without a word to us."""
@@ -192,14 +220,14 @@ class Proxy:
     def _stalled(self, side):
         return self.stall_up if side.up else self.stall_down
 
-    def _accept(self):
+    def _accept(self, door):
         while True:
             try:
-                client, _ = self.listener.accept()
+                client, _ = door.listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             self.connects += 1
-            server = None if self.slam else self._dial()
+            server = None if self.slam or door.shut else self._dial(door.target)
             if server is None:
                 client.close()
                 continue
@@ -207,14 +235,14 @@ class Proxy:
                 sock.setblocking(False)
                 if sock.family != socket.AF_UNIX:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            pair = _Pair(client, server)
+            pair = _Pair(client, server, door)
             pair.holed = self.hole
             self._pairs.add(pair)
             self._selector.register(client, selectors.EVENT_READ, pair.up)
             self._selector.register(server, selectors.EVENT_READ, pair.down)
 
-    def _dial(self):
-        target = self.target
+    @staticmethod
+    def _dial(target):
         server = socket.socket(socket.AF_UNIX if isinstance(target, str) else socket.AF_INET)
         server.settimeout(5)
         try:
@@ -249,6 +277,11 @@ class Proxy:
             self._marker = None
             self._drop(pair, reset=True)
             return
+        elif pair.door.rewrite:
+            lines, newline, pair.rest = (pair.rest + data).rpartition(b"\n")
+            data = pair.door.rewrite(lines + newline)
+            if not data:
+                return
         due = time.monotonic() + (self.delay_up_s if side.up else self.delay_down_s + random.random() * self.jitter_s)
         if side.queue:
             due = max(due, side.queue[-1][0])

@@ -97,9 +97,10 @@ class SentinelServer(Process):
 class Group:
     """One master, its replicas and its sentinels."""
 
-    def __init__(self, world, replicas=1, sentinels=3, password=None, sentinel_password=None):
-        options = {"repl-diskless-sync-delay": 0, "repl-ping-replica-period": 1, "masteruser": "copier", "masterauth": "copy"}
-        self.servers = [RedisServer(options, password=password) for _ in range(1 + replicas)]
+    def __init__(self, world, replicas=1, sentinels=3, password=None, sentinel_password=None, options=None, make=RedisServer):
+        """options: more of them for each redis-server, which make(options=..., password=...) makes."""
+        options = {"repl-diskless-sync-delay": 0, "repl-ping-replica-period": 1, "masteruser": "copier", "masterauth": "copy", **(options or {})}
+        self.servers = [make(options=options, password=password) for _ in range(1 + replicas)]
         self.sentinels = [SentinelServer(self.servers[0], max(1, sentinels // 2 + 1), sentinel_password) for _ in range(sentinels)]
         for thing in self.servers + self.sentinels:
             world.keep(thing)
