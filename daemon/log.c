@@ -307,7 +307,7 @@ static void write_sum(const struct log_flood_sum *sum)
     write_line((enum log_level)sum->level, "repeated", fields, 2);
 }
 
-void log_write(enum log_level level, const char *event, const struct log_field *fields, size_t count)
+static void write_unless_flooded(enum log_level level, const char *event, const struct log_field *fields, size_t count, bool all_unlike)
 {
     struct log_flood_sum sum;
     int saved = errno;
@@ -315,13 +315,22 @@ void log_write(enum log_level level, const char *event, const struct log_field *
 
     if (!log_enabled(level))
         return;
-    pass = log_flood_pass(&log_state.flood, clock_now_us(&clock_boottime), event, (int)level, hash_fields(fields, count),
-                          log_enabled(LOG_LEVEL_DEBUG), &sum);
+    pass = log_flood_pass(&log_state.flood, clock_now_us(&clock_boottime), event, (int)level, hash_fields(fields, count), all_unlike, &sum);
     if (sum.lines > 0)
         write_sum(&sum);
     if (pass)
         write_line(level, event, fields, count);
     errno = saved;
+}
+
+void log_write(enum log_level level, const char *event, const struct log_field *fields, size_t count)
+{
+    write_unless_flooded(level, event, fields, count, log_enabled(LOG_LEVEL_DEBUG));
+}
+
+void log_write_record(const char *event, const struct log_field *fields, size_t count)
+{
+    write_unless_flooded(LOG_LEVEL_INFO, event, fields, count, true);
 }
 
 void log_settle(bool all)

@@ -8,7 +8,7 @@
  * process-wide state in the daemon. The name of an event is a constant of the program.
  *
  * A flood of lines of one event is summed (log_flood.h): "repeated" tells of which event, and how many lines were left out. At level debug unlike lines are all
- * written.
+ * written, and records always are.
  */
 #ifndef PAWL_LOG_H
 #define PAWL_LOG_H
@@ -53,6 +53,7 @@ void log_close(void);
 void log_settle(bool all);
 bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *event, const struct log_field *fields, size_t count);
+void log_write_record(const char *event, const struct log_field *fields, size_t count); /* see log_record */
 
 #define LOG_EVENT(level, event, ...)                                                                                                       \
     do {                                                                                                                                   \
@@ -65,6 +66,13 @@ void log_write(enum log_level level, const char *event, const struct log_field *
 #define log_warn(event, ...)  LOG_EVENT(LOG_LEVEL_WARN, event, __VA_ARGS__)
 #define log_info(event, ...)  LOG_EVENT(LOG_LEVEL_INFO, event, __VA_ARGS__)
 #define log_debug(event, ...) LOG_EVENT(LOG_LEVEL_DEBUG, event, __VA_ARGS__)
+
+/* At level info, for what somebody did and may have to answer for: unlike lines are written, however many there are. */
+#define log_record(event, ...)                                                                                                             \
+    do {                                                                                                                                   \
+        const struct log_field log_fields_[] = {__VA_ARGS__};                                                                              \
+        log_write_record((event), log_fields_, sizeof(log_fields_) / sizeof(log_fields_[0]));                                              \
+    } while (0)
 
 /* A gate lets one line a second through and counts the rest; the next line that passes says so (LOG_INT("suppressed", n)). Zero-initialise. */
 struct log_gate {

@@ -48,7 +48,7 @@ bool log_flood_pass(struct log_flood *f, int64_t now_us, const char *event, int 
         slot->ends_us = now_us + LOG_FLOOD_US;
         slot->written = 0;
     }
-    if (is_repeated(slot, hash) || (!all_unlike && slot->written >= LOG_FLOOD_LINES)) {
+    if (slot->written >= LOG_FLOOD_LINES && (!all_unlike || is_repeated(slot, hash))) {
         slot->level = level;
         slot->left_out++;
         f->owes = true;

@@ -1,7 +1,7 @@
 /* Which of many lines are written: a flood is summed.
  *
- * For each event there is a window of one second that begins with a line. In it, a line that was written already is not written again; and of unlike ones the
- * first LOG_FLOOD_LINES are. What is left out is counted and told, as one sum for each event, when the window is over. Pure; memory is bounded: one slot an
+ * For each event there is a window of one second that begins with a line. In it, the first LOG_FLOOD_LINES are written: a few equal lines are no flood, and
+ * who caused each of them may be waiting to see it. What is left out is counted and told, as one sum for each event, when the window is over. Pure; memory is bounded: one slot an
  * event, and the name of an event is a constant of the program, of which there are fewer than slots.
  */
 #ifndef PAWL_LOG_FLOOD_H
@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #define LOG_FLOOD_SLOTS  128
-#define LOG_FLOOD_LINES  100 /* unlike lines of one event in a window */
-#define LOG_FLOOD_RECENT 8   /* of which so many are known again */
+#define LOG_FLOOD_LINES  100 /* of one event in a window */
+#define LOG_FLOOD_RECENT 8   /* of which the last so many are known again */
 #define LOG_FLOOD_US     1000000
 
 struct log_flood_slot {
@@ -37,7 +37,7 @@ struct log_flood_sum {
     uint64_t lines;
 };
 
-/* Is this line to be written? `hash` stands for its whole text; with `all_unlike` only equal lines are left out. When an earlier window of the event is over,
+/* Is this line to be written? `hash` stands for its whole text; with `all_unlike` only lines that equal a recent one are left out. When an earlier window of the event is over,
  * *ret_sum is what it left out (lines 0: nothing), to be told first. `event` must live for ever. */
 bool log_flood_pass(struct log_flood *f, int64_t now_us, const char *event, int level, uint64_t hash, bool all_unlike,
                     struct log_flood_sum *ret_sum);

@@ -40,11 +40,10 @@ START_TEST(equal_lines_are_summed)
     struct log_flood_sum sum;
 
     reset();
-    ck_assert(pass("lost", 7, &lines));
+    for (int i = 0; i < LOG_FLOOD_LINES; i++)
+        ck_assert(pass("lost", 7, &lines));
     for (int i = 0; i < 1000; i++)
         ck_assert(!pass("lost", 7, &lines));
-    ck_assert(pass("lost", 8, &lines)); /* an unlike one is written between */
-    ck_assert(!pass("lost", 7, &lines));
     ck_assert(pass("other", 7, &lines)); /* another event has a window of its own */
     now += SECOND - 1;
     ck_assert(!log_flood_settle(&flood, now, &sum));
@@ -52,7 +51,7 @@ START_TEST(equal_lines_are_summed)
     ck_assert(log_flood_settle(&flood, now, &sum));
     ck_assert_str_eq(sum.event, "lost");
     ck_assert_int_eq(sum.level, 2);
-    ck_assert_uint_eq(sum.lines, 1001);
+    ck_assert_uint_eq(sum.lines, 1000);
     ck_assert(!log_flood_settle(&flood, now, &sum));
     ck_assert(pass("lost", 7, &lines)); /* a new window */
     ck_assert_uint_eq(lines, 0);
@@ -92,7 +91,8 @@ START_TEST(at_the_end_open_windows_are_told)
     uint64_t lines;
 
     reset();
-    ck_assert(pass("a", 1, &lines));
+    for (int i = 0; i < LOG_FLOOD_LINES; i++)
+        ck_assert(pass("a", 1, &lines));
     ck_assert(!pass("a", 1, &lines));
     ck_assert(!log_flood_settle(&flood, now, &sum));
     ck_assert(log_flood_settle(&flood, INT64_MAX, &sum));
@@ -109,7 +109,8 @@ START_TEST(P9_more_events_than_slots_are_written)
     reset();
     for (size_t i = 0; i < LOG_FLOOD_SLOTS + 20; i++) {
         snprintf(names[i], sizeof(names[i]), "event%zu", i);
-        ck_assert(pass(names[i], 1, &lines));
+        for (int line = 0; line < LOG_FLOOD_LINES; line++)
+            ck_assert(pass(names[i], 1, &lines));
         ck_assert(pass(names[i], 1, &lines) == (i >= LOG_FLOOD_SLOTS));
     }
 }
