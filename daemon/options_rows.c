@@ -129,8 +129,7 @@ const struct option_row option_rows[] = {
      .check = check_listen,
      .fallback = "127.0.0.1:7295",
      .what = "ADDRESS",
-     .help = "serve on host:port, [IPv6]:port, tls:host:port, unix:/path[?mode=0660&group=NAME] or systemd[:NAME], a passed socket; port 0 "
-             "takes a free one"},
+     .help = "serve on host:port, [IPv6]:port, tls:host:port, unix:/path[?mode=0660&group=NAME] or systemd[:NAME]; port 0 takes any"},
     {.key = "handover",
      .kind = OPTION_STRING,
      .at = AT(handover),

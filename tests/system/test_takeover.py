@@ -12,6 +12,7 @@ import pytest
 
 from pawltest.fixtures import LONG
 from pawltest.http import Closed, Conn, lock_path
+from pawltest.tls import server_arguments
 from pawltest.wait import always, until
 from pawltest.waiters import new_id
 
@@ -60,8 +61,8 @@ class Load(threading.Thread):
             self.conn.close()
 
 
-def successor(world, redis, folder, listen, **how):
-    return world.pawld(redis, ["--handover", f"{folder}/handover", "--drain-timeout", "20s"], listen=listen, **how)
+def successor(world, redis, folder, listen, args=(), **how):
+    return world.pawld(redis, ["--handover", f"{folder}/handover", "--drain-timeout", "20s", *args], listen=listen, **how)
 
 
 def taken_over(pawld):
@@ -69,12 +70,13 @@ def taken_over(pawld):
 
 
 @pytest.mark.deadline(1800 if LONG else 180)
-@pytest.mark.parametrize("kind", ["tcp", "unix"])
+@pytest.mark.parametrize("kind", ["tcp", "unix", "tls"])
 def test_a_takeover_under_load_refuses_and_resets_nobody(world, redis, kind):
     """Broken: connections in the old one's queue are reset when it closes, or nobody listens for a moment."""
     folder = world.folder()
-    listen = ["127.0.0.1:0"] if kind == "tcp" else [f"unix:{folder}/s"]
-    pawld = successor(world, redis, folder, listen)
+    listen = {"tcp": ["127.0.0.1:0"], "unix": [f"unix:{folder}/s"], "tls": ["tls:127.0.0.1:0"]}[kind]
+    args = server_arguments() if kind == "tls" else []
+    pawld = successor(world, redis, folder, listen, args)
     address = pawld.address
     crowd = [Load(address, f"load/{i}", keep_alive=i % 2 == 1) for i in range(4)]
     for client in crowd:
@@ -82,7 +84,7 @@ def test_a_takeover_under_load_refuses_and_resets_nobody(world, redis, kind):
     for round_ in range(ROUNDS):
         before = sum(client.requests for client in crowd)
         until(lambda: any(c.faults for c in crowd) or sum(c.requests for c in crowd) > before + 20, what="load")
-        newer = successor(world, redis, folder, listen, wait="listening")
+        newer = successor(world, redis, folder, listen, args, wait="listening")
         assert newer.addresses() == [address]
         taken_over(newer)
         if round_ % 2:
