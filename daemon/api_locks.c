@@ -11,6 +11,7 @@
 
 #include "daemon/api.h"
 #include "daemon/log.h"
+#include "daemon/peer.h"
 
 #define LIST_BYTES_MAX ((size_t)8 * 1024 * 1024)
 
@@ -47,6 +48,7 @@ static struct broker_request *begin(struct api_call *call, enum store_op op, voi
     open->locks.heap = false;
     open->locks.at = NULL;
     r->op = op;
+    r->peer = http_exchange_peer(call->exchange);
     r->arg = open;
     r->done = done;
     r->lease_id = call->params.lease_id;
@@ -223,18 +225,23 @@ static void acquire_done(struct broker_request *r)
         acquire_told(r, delivery == HTTP_DELIVERED);
 }
 
-/* Whoever gives itself no name is called by that of its rule. */
+/* Whoever gives itself no name is called by that of its rule, or else by what the kernel knows of it. */
 static void take_owner(const struct api_call *call, struct broker_request *r)
 {
+    const struct peer *peer = call->peer;
+
     r->owner_len = call->params.owner_len;
     memcpy(r->owner, call->params.owner, r->owner_len);
-    if (!call->rule)
-        return;
-    snprintf(r->caller, sizeof(r->caller), "%s", access_name(call->rule));
+    if (call->rule)
+        snprintf(r->caller, sizeof(r->caller), "%s", access_name(call->rule));
     if (call->params.seen & PARAM_BIT(OWNER))
         return;
-    r->owner_len = strlen(r->caller);
-    memcpy(r->owner, r->caller, r->owner_len);
+    if (call->rule) {
+        r->owner_len = strlen(r->caller);
+        memcpy(r->owner, r->caller, r->owner_len);
+    } else if (peer->has_ids) {
+        r->owner_len = (size_t)snprintf(r->owner, sizeof(r->owner), "uid:%lu/pid:%ld", (unsigned long)peer->uid, (long)peer->pid);
+    }
 }
 
 void api_acquire(struct api_call *call)
@@ -357,11 +364,12 @@ static void break_done(struct broker_request *r)
     char block[2560];
     struct text body;
 
-    log_info(r->error == PAWL_OK ? "lock_broken" : "lock_not_broken", LOG_TEXT("name", r->name, r->name_len),
-             LOG_INT("token", r->error == PAWL_OK ? holder->token : 0),
-             LOG_TEXT("owner", holder->owner, r->error == PAWL_OK ? holder->owner_len : 0), LOG_STR("reason", open->reason),
-             LOG_STR("caller", open->rule ? access_name(open->rule) : ""), LOG_STR("peer", http_exchange_peer(open->exchange)),
-             LOG_STR("outcome", pawl_error_wire(r->error)));
+    log_record(r->error == PAWL_OK ? "lock_broken" : "lock_not_broken", LOG_TEXT("name", r->name, r->name_len),
+               LOG_INT("token", r->error == PAWL_OK ? holder->token : 0),
+               LOG_TEXT("owner", holder->owner, r->error == PAWL_OK ? holder->owner_len : 0),
+               LOG_INT("held_ms", r->error == PAWL_OK ? holder->held_ms : 0), LOG_STR("reason", open->reason),
+               LOG_STR("caller", open->rule ? access_name(open->rule) : ""), LOG_STR("peer", http_exchange_peer(open->exchange)),
+               LOG_STR("outcome", pawl_error_wire(r->error)));
     if (r->error != PAWL_OK) {
         refuse(open);
         return;

@@ -53,19 +53,20 @@
 
 enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING };
 
-#define SPARE_MAX      256
-#define OWED_MAX       20000
-#define OWED_RETRY_US  1000000
-#define SOON_US        250000 /* free, but an earlier waiter's turn: it may be dead; or the store failed: look again soon */
-#define TRIES_AT_ONCE  64     /* of waiters that all must ask again */
-#define TRIES_OPEN_MAX 256
-#define LIST_STEPS_MAX 200
-#define LIST_LOOK_MIN  10 /* keys a step of a list looks at */
-#define LIST_LOOK_MAX  1000
-#define PUTTING_MAX    128    /* leases being put back at one time */
-#define PUT_AGAIN_US   100000 /* after the store failed to */
-#define SWEEP          256    /* places that a look at the queue examines for waiters of dead nodes */
-#define SWEEP_RATE     512    /* of such places a second, over all locks */
+#define SPARE_MAX       256
+#define OWED_MAX        20000
+#define OWED_RETRY_US   1000000
+#define SOON_US         250000 /* free, but an earlier waiter's turn: it may be dead; or the store failed: look again soon */
+#define TRIES_AT_ONCE   64     /* of waiters that all must ask again */
+#define TRIES_OPEN_MAX  256
+#define LIST_STEPS_MAX  200
+#define LIST_LOOK_MIN   10 /* keys a step of a list looks at */
+#define LIST_LOOK_MAX   1000
+#define PUTTING_MAX     128    /* leases being put back at one time */
+#define PUT_AGAIN_US    100000 /* after the store failed to */
+#define SWEEP           256    /* places that a look at the queue examines for waiters of dead nodes */
+#define EXPIRED_AT_ONCE 1000
+#define SWEEP_RATE      512 /* of such places a second, over all locks */
 
 struct request_list {
     struct broker_request *first, *last;
@@ -91,7 +92,7 @@ struct broker {
     int64_t sweep_left, sweep_us; /* places that may be examined, as of then */
     uint64_t confirms;
     unsigned jitter;
-    bool attached, draining;
+    bool attached, draining, tries_only; /* tries_only: while draining, acquires that don't wait are served */
 };
 
 static void call_done(struct store_call *call);
@@ -491,6 +492,51 @@ static void next_look(struct broker *b, const struct broker_request *r)
         look_at(b, line, earlier(broker_now_us(b) + poll_us(b), r->lease_until_us + 1000));
 }
 
+/* ---- the life of a lease in the log: granted, renewed, released at debug; how it ends otherwise at info ---- */
+
+static void tell_granted(const struct broker_request *r, bool fresh)
+{
+    log_debug(fresh ? "granted" : "granted_again", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token),
+              LOG_ID("lease", r->lease_id.text), LOG_TEXT("owner", r->call.holder.owner, r->call.holder.owner_len),
+              LOG_INT("ttl_ms", r->call.ret_ttl_ms), LOG_INT("waited_ms", (broker_now_us(r->broker) - r->submitted_us) / 1000),
+              LOG_STR("caller", r->caller), LOG_STR("peer", r->peer));
+}
+
+static void tell_renewed(const struct broker_request *r)
+{
+    log_debug("renewed", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token), LOG_ID("lease", r->lease_id.text),
+              LOG_TEXT("owner", r->call.holder.owner, r->call.holder.owner_len), LOG_INT("ttl_ms", r->call.ret_ttl_ms),
+              LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
+}
+
+static void tell_released(const struct broker_request *r)
+{
+    log_debug("released", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.ret_token), LOG_ID("lease", r->lease_id.text),
+              LOG_TEXT("owner", r->owner, r->owner_len), LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
+}
+
+static void tell_undone(const struct broker_request *r)
+{
+    log_debug("undone", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text),
+              LOG_TEXT("owner", r->owner, r->owner_len));
+}
+
+static void tell_lost(const struct broker_request *r)
+{
+    if (r->op == STORE_CHECK)
+        log_debug("token_refused", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->token), LOG_STR("peer", r->peer));
+    else
+        log_info("lease_lost", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text),
+                 LOG_TEXT("owner", r->owner, r->owner_len), LOG_STR("call", r->op == STORE_RENEW ? "renew" : "release"),
+                 LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
+}
+
+static void tell_expired(const struct broker *b, const struct lease *lease)
+{
+    log_info("expired", LOG_TEXT("name", lease->name, lease->name_len), LOG_INT("token", lease->token), LOG_ID("lease", lease->id.text),
+             LOG_TEXT("owner", lease->owner, lease->owner_len), LOG_INT("held_ms", (broker_now_us(b) - lease->granted_us) / 1000));
+}
+
 static void granted(struct broker_request *r)
 {
     struct broker *b = r->broker;
@@ -515,8 +561,7 @@ static void granted(struct broker_request *r)
         try_again(twin(r)); /* will be told the same */
     wait_queue_remove(b->waiters, &r->waiter);
     next_look(b, r);
-    log_debug("granted", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token), LOG_ID("lease", r->lease_id.text),
-              LOG_TEXT("owner", r->owner, r->owner_len), LOG_STR("caller", r->caller));
+    tell_granted(r, fresh);
     answer(r, PAWL_OK, NULL);
 }
 
@@ -674,6 +719,7 @@ static void renewed(struct broker_request *r)
 static void renew_answered(struct broker_request *r)
 {
     renewed(r);
+    tell_renewed(r);
     if (broker_left_ms(r->broker, r->lease_until_us) < 1) {
         answer(r, PAWL_E_STORE_UNAVAILABLE, "the answer came too late: the lease may be over");
         return;
@@ -686,6 +732,7 @@ static void release_answered(struct broker_request *r)
 {
     r->ret_token = r->call.ret_token;
     metrics_add(r->broker->metrics, METRIC_RELEASES, 1);
+    tell_released(r);
     wake_of_answer(r);
     answer(r, PAWL_OK, NULL);
 }
@@ -742,6 +789,7 @@ static void call_refused(struct broker_request *r)
         if (r->op == STORE_RENEW)
             lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
         metrics_add(b->metrics, METRIC_LOST, 1);
+        tell_lost(r);
         answer(r, PAWL_E_LEASE_LOST, NULL);
         return;
     case STORE_RECOVERING:
@@ -770,6 +818,8 @@ static void left_answered(struct broker_request *r)
     const struct store_call *call = &r->call;
 
     if (r->op != STORE_ACQUIRE) {
+        if (call->result == STORE_DONE && r->op == STORE_RELEASE)
+            tell_released(r);
         if (call->result == STORE_DONE && (r->op == STORE_RELEASE || r->op == STORE_BREAK))
             wake_of_answer(r);
         if ((call->result == STORE_DONE || call->result == STORE_NOT_REPLICATED) && r->op == STORE_RENEW)
@@ -809,8 +859,10 @@ static void cleaned(struct broker_request *r)
         owe(r);
         return;
     }
-    if (call->ret_undone)
+    if (call->ret_undone) {
         metrics_add(b->metrics, METRIC_UNDONE, 1);
+        tell_undone(r);
+    }
     wake_of_answer(r);
     let_go(r);
 }
@@ -998,6 +1050,7 @@ static void fill_call(struct broker_request *r)
         call->token = known ? known->token : 0;
         call->granted_ms = known ? known->granted_ms : 0;
         call->confirm = ++b->confirms;
+        r->held_ms = known ? (broker_now_us(b) - known->granted_us) / 1000 : -1;
         if (known && known->owner_len <= PAWL_OWNER_MAX) {
             memcpy(r->owner, known->owner, known->owner_len);
             r->owner_len = call->owner_len = known->owner_len;
@@ -1054,7 +1107,7 @@ void broker_submit(struct broker_request *r)
     if (r->op != STORE_ACQUIRE) {
         r->state = CALLING;
         submit_call(r);
-    } else if (b->draining || (r->wait_ms > 0 && !start_wait(r))) {
+    } else if ((b->draining && (r->wait_ms > 0 || !b->tries_only)) || (r->wait_ms > 0 && !start_wait(r))) {
         submit_refused(r);
     } else {
         try_acquire(r);
@@ -1082,6 +1135,7 @@ void broker_request_abandon(struct broker_request *r)
 
     r->done = NULL;
     r->on_lock = NULL;
+    r->peer = NULL;
     switch (r->state) {
     case CALLING:
         wait_queue_remove(b->waiters, &r->waiter);
@@ -1165,6 +1219,17 @@ static void ask_again(struct broker *b)
         try_again(b->again.first);
 }
 
+/* As far as this node knows: one that was renewed through another is that node's matter, whose message of it may have been missed. */
+static void expire_leases(struct broker *b, int64_t now)
+{
+    const struct lease *lease;
+
+    for (int i = 0; i < EXPIRED_AT_ONCE && (lease = lease_table_due(b->leases, now)) != NULL; i++) {
+        tell_expired(b, lease);
+        (void)lease_table_expire(b->leases, now, 1);
+    }
+}
+
 void broker_tick(struct broker *b)
 {
     int64_t now = broker_now_us(b);
@@ -1176,7 +1241,7 @@ void broker_tick(struct broker *b)
         b->put_again_us = INT64_MAX;
         put_back_more(b);
     }
-    (void)lease_table_expire(b->leases, now, 1000);
+    expire_leases(b, now);
     set_alarm(b);
 }
 
@@ -1275,9 +1340,10 @@ struct store_events broker_store_events(struct broker *b)
 
 /* ---- drain, numbers ---- */
 
-void broker_drain(struct broker *b)
+void broker_drain(struct broker *b, bool successor)
 {
     b->draining = true;
+    b->tries_only = successor;
     wait_queue_each(b->waiters, mark_again, b);
     while (b->again.first)
         end_wait(b->again.first); /* those with a try in flight find the drain when it is answered */

@@ -49,6 +49,7 @@ struct broker_request {
     void (*on_lock)(struct broker_request *r, const struct store_lock *lock); /* list: ttl_ms already what is left */
     void (*done)(struct broker_request *r);
     void *arg;
+    const char *peer; /* who asks, for the log; valid until done or abandon. NULL: unknown */
 
     /* the answer */
     enum pawl_error error; /* PAWL_OK: it did what was asked */
@@ -65,7 +66,8 @@ struct broker_request {
     struct heap_node end; /* when the wait is over */
     struct broker_request *next, *previous;
     int64_t submitted_us;
-    int64_t found; /* list: locks told so far */
+    int64_t held_ms; /* renew, release: how long this node has known the lease; -1: it doesn't */
+    int64_t found;   /* list: locks told so far */
     int steps;
     int64_t woken_us; /* by the release that it may now be granted after; 0: nothing woke it */
     bool poked;       /* woken while a try was in flight */
@@ -99,8 +101,9 @@ void broker_tick(struct broker *b);
 /* What is left of a lease now, in whole ms, never more than the store would say; below 1 there is nothing left. */
 int64_t broker_left_ms(const struct broker *b, int64_t until_us);
 
-/* From now on acquires are refused and waiters told `draining`; every other call goes on working. */
-void broker_drain(struct broker *b);
+/* From now on acquires are refused and waiters told `draining`; every other call goes on working. `successor`: another pawld serves already, and
+ * acquires that don't wait go on working too. */
+void broker_drain(struct broker *b, bool successor);
 bool broker_is_idle(const struct broker *b); /* no request open, nothing owed to the store */
 
 size_t broker_leases(const struct broker *b);

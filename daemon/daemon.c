@@ -4,6 +4,7 @@
 
 #include "daemon/daemon.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,13 +19,17 @@
 #include "daemon/auth.h"
 #include "daemon/broker.h"
 #include "daemon/dev_redis.h"
+#include "daemon/handover.h"
 #include "daemon/host_port.h"
 #include "daemon/http_front.h"
+#include "daemon/listen_address.h"
+#include "daemon/listening.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/redis_store.h"
 #include "daemon/redis_url.h"
 #include "daemon/router.h"
+#include "daemon/systemd.h"
 #include "daemon/tls_setup.h"
 
 #ifndef PACKAGE_VERSION
@@ -37,7 +42,10 @@
 #define LAST_REPLIES_US    2000000 /* at the end of a drain, for what is in progress */
 #define DRAIN_LOOK_US      20000
 #define DAY_US             INT64_C(86400000000)
-#define SENTINEL_WINDOW_MS 4000 /* --recovery-window that nobody asked for, with sentinels */
+#define TAKE_LOOK_US       20000   /* until this node can take over */
+#define SECOND_US          1000000 /* for what is summed or shown now and then */
+#define STOP_MARGIN_US     5000000 /* beside the drain, before the service manager loses patience */
+#define SENTINEL_WINDOW_MS 4000    /* --recovery-window that nobody asked for, with sentinels */
 
 enum phase { RUNNING, DRAINING, CLOSING, OVER };
 
@@ -45,6 +53,13 @@ struct daemon {
     const struct options *options;
     struct event_base *base;
     struct event *term, *interrupt, *hangup, *child, *alarm, *drain_tick, *expiry_look;
+    struct event *second, *watchdog, *take_tick;
+    struct systemd manager;
+    char status[512]; /* last told to it */
+    struct handover *handover;
+    bool taking;    /* a predecessor accepts for us, until this node can grant */
+    bool successor; /* another accepts for us */
+    bool signalled; /* to stop */
     int64_t alarm_us;
     struct dev_redis dev_redis;
     struct metrics metrics;
@@ -74,6 +89,8 @@ static int64_t now_us(void)
 {
     return clock_now_us(&clock_boottime);
 }
+
+static void take_over(struct daemon *d);
 
 static void add_timer(struct event *event, int64_t wait_us)
 {
@@ -127,6 +144,12 @@ static void begin_closing(struct daemon *d)
     http_front_drain(d->front, on_connections_gone, d);
 }
 
+/* With a successor, connections go one by one, after their next replies; without, there is nothing to wait for once nobody here holds a lease. */
+static bool is_drained(const struct daemon *d)
+{
+    return http_front_counts(d->front).connections == 0 || (!d->successor && broker_leases(d->broker) == 0);
+}
+
 static void on_drain_tick(evutil_socket_t fd, short events, void *arg)
 {
     struct daemon *d = arg;
@@ -134,7 +157,7 @@ static void on_drain_tick(evutil_socket_t fd, short events, void *arg)
 
     (void)fd;
     (void)events;
-    if (d->phase == DRAINING && (late || broker_leases(d->broker) == 0 || http_front_counts(d->front).connections == 0))
+    if (d->phase == DRAINING && (late || is_drained(d)))
         begin_closing(d);
     else if (d->phase == CLOSING && (late || (d->connections_gone && broker_is_idle(d->broker))))
         finish(d);
@@ -142,24 +165,157 @@ static void on_drain_tick(evutil_socket_t fd, short events, void *arg)
         add_timer(d->drain_tick, DRAIN_LOOK_US);
 }
 
+static void tell_stopping(struct daemon *d)
+{
+    char message[96];
+
+    snprintf(message, sizeof(message), "STOPPING=1\nSTATUS=draining\nEXTEND_TIMEOUT_USEC=%" PRId64,
+             d->options->drain_timeout_ms * 1000 + LAST_REPLIES_US + STOP_MARGIN_US);
+    (void)systemd_tell(&d->manager, message);
+}
+
+static void begin_draining(struct daemon *d, int signal_number)
+{
+    log_info("draining", LOG_INT("signal", signal_number), LOG_INT("leases", broker_leases(d->broker)),
+             LOG_INT("waiters", broker_waiters(d->broker)), LOG_STR("successor", d->successor ? "yes" : "no"));
+    tell_stopping(d);
+    d->phase = DRAINING;
+    d->api.draining = true;
+    d->phase_ends_us = now_us() + d->options->drain_timeout_ms * 1000;
+    if (d->successor) {
+        http_front_share(d->front);
+        http_front_see_off(d->front);
+    }
+    http_front_stop_accepting(d->front);
+    broker_drain(d->broker, d->successor);
+    add_timer(d->drain_tick, 0);
+}
+
 static void on_stop_signal(evutil_socket_t number, short events, void *arg)
 {
     struct daemon *d = arg;
 
     (void)events;
-    if (d->phase != RUNNING) {
+    if (d->signalled) {
         log_warn("stopping_at_once", LOG_INT("signal", number));
         finish(d);
         return;
     }
-    log_info("draining", LOG_INT("signal", number), LOG_INT("leases", broker_leases(d->broker)),
-             LOG_INT("waiters", broker_waiters(d->broker)));
-    d->phase = DRAINING;
-    d->api.draining = true;
-    d->phase_ends_us = now_us() + d->options->drain_timeout_ms * 1000;
-    http_front_stop_accepting(d->front);
-    broker_drain(d->broker);
-    add_timer(d->drain_tick, 0);
+    d->signalled = true;
+    if (d->phase != RUNNING)
+        return; /* a successor began it, and this is the first signal */
+    d->successor = handover_has_successor(d->handover);
+    begin_draining(d, number);
+    handover_free(d->handover); /* a successor that still waited goes on alone */
+    d->handover = NULL;
+}
+
+/* ---- taking over, and being taken over from ---- */
+
+static int nth_socket(void *arg, size_t i, const char **ret_asked)
+{
+    return http_front_socket(((struct daemon *)arg)->front, i, ret_asked);
+}
+
+static void on_taken(void *arg)
+{
+    struct daemon *d = arg;
+
+    if (d->phase != RUNNING)
+        return;
+    d->successor = true;
+    begin_draining(d, 0);
+}
+
+static void on_predecessor_gone(void *arg)
+{
+    struct daemon *d = arg;
+    char problem[256];
+
+    if (d->taking)
+        take_over(d);
+    if (d->phase == RUNNING && handover_listen(d->handover, problem, sizeof(problem)) != 0)
+        log_error("no_handover", LOG_STR("problem", problem));
+}
+
+static void say_ready(struct daemon *d)
+{
+    (void)systemd_tell(&d->manager, "READY=1");
+}
+
+static void take_over(struct daemon *d)
+{
+    d->taking = false;
+    http_front_let_go(d->front);
+    if (handover_has_predecessor(d->handover))
+        handover_take(d->handover);
+    log_info("taken_over", LOG_STR("node", d->api.node));
+    say_ready(d);
+}
+
+static void on_take_tick(evutil_socket_t fd, short events, void *arg)
+{
+    struct daemon *d = arg;
+    struct store_status store;
+
+    (void)fd;
+    (void)events;
+    if (!d->taking || d->phase != RUNNING)
+        return;
+    store_get_status(d->api.store, &store);
+    if (store.ready && !store.window_open)
+        take_over(d);
+    else
+        add_timer(d->take_tick, TAKE_LOOK_US);
+}
+
+/* ---- the service manager, and what happens each second ---- */
+
+static void on_watchdog(evutil_socket_t fd, short events, void *arg)
+{
+    (void)fd;
+    (void)events;
+    (void)systemd_mention(&((struct daemon *)arg)->manager, "WATCHDOG=1"); /* the loop turns: that is all it says */
+}
+
+static void describe(const struct daemon *d, char *out, size_t cap)
+{
+    struct store_status store;
+
+    store_get_status(d->api.store, &store);
+    if (d->taking)
+        snprintf(out, cap, "STATUS=waiting to take over from a predecessor");
+    else if (!store.ready)
+        snprintf(out, cap, "STATUS=no grants: not attached to Redis");
+    else
+        snprintf(out, cap, "STATUS=%s %.200s", store.window_open ? "recovering, attached to" : "serving, attached to", store.address);
+}
+
+static void on_second(evutil_socket_t fd, short events, void *arg)
+{
+    struct daemon *d = arg;
+    char status[sizeof(d->status)];
+
+    (void)fd;
+    (void)events;
+    log_settle(false);
+    systemd_tell_again(&d->manager);
+    if (!systemd_listens(&d->manager) || d->phase != RUNNING)
+        return;
+    describe(d, status, sizeof(status));
+    if (strcmp(status, d->status) != 0 && systemd_mention(&d->manager, status))
+        memcpy(d->status, status, sizeof(status));
+}
+
+static int start_ticking(struct daemon *d)
+{
+    const struct timeval second = {.tv_sec = SECOND_US / 1000000};
+    const int64_t half = d->manager.watchdog_us / 2;
+    const struct timeval interval = {.tv_sec = (time_t)(half / 1000000), .tv_usec = (suseconds_t)(half % 1000000)};
+
+    if (event_add(d->second, &second) != 0 || (half > 0 && event_add(d->watchdog, &interval) != 0))
+        return fail(d, "out of memory");
+    return 0;
 }
 
 /* ---- TLS ---- */
@@ -193,10 +349,13 @@ static int start_tls(struct daemon *d)
  * waiters and leases are not touched by any. */
 static void reload(struct daemon *d)
 {
+    (void)systemd_tell_reloading(&d->manager);
+    log_reopen();
     tls_setup_reload(&d->tls);
     metrics_set(&d->metrics, METRIC_TLS_EXPIRY, tls_setup_expiry(&d->tls));
     log_info("reloading", LOG_STR("node", d->api.node));
     auth_reload(d->auth);
+    say_ready(d);
 }
 
 static void on_hangup(evutil_socket_t number, short events, void *arg)
@@ -249,7 +408,11 @@ static int start_events(struct daemon *d)
     d->alarm = evtimer_new(d->base, on_alarm, d);
     d->drain_tick = evtimer_new(d->base, on_drain_tick, d);
     d->expiry_look = evtimer_new(d->base, on_expiry_look, d);
-    if (!d->term || !d->interrupt || !d->hangup || !d->child || !d->alarm || !d->drain_tick || !d->expiry_look)
+    d->second = event_new(d->base, -1, EV_PERSIST, on_second, d);
+    d->watchdog = event_new(d->base, -1, EV_PERSIST, on_watchdog, d);
+    d->take_tick = evtimer_new(d->base, on_take_tick, d);
+    if (!d->term || !d->interrupt || !d->hangup || !d->child || !d->alarm || !d->drain_tick || !d->expiry_look || !d->second ||
+        !d->watchdog || !d->take_tick)
         return fail(d, "out of memory");
     if (evsignal_add(d->term, NULL) != 0 || evsignal_add(d->interrupt, NULL) != 0 || evsignal_add(d->hangup, NULL) != 0 ||
         evsignal_add(d->child, NULL) != 0)
@@ -302,26 +465,35 @@ static int check_window(const struct options *o, char *problem, size_t cap)
 }
 
 /* Without rules whoever reaches pawld may take and break every lock. On this machine that may be meant; on a network it is said aloud or not done. */
+static int check_address(const struct options *o, const char *address, char *problem, size_t cap)
+{
+    bool tls = strncmp(address, "tls:", strlen("tls:")) == 0;
+    const char *where = tls ? address + strlen("tls:") : address;
+
+    if (o->auth_file || o->insecure_listen || (tls && tls_setup_knows_clients(o)))
+        return 0;
+    if (strncmp(where, "unix:", strlen("unix:")) == 0 || host_port_is_loopback(where))
+        return 0;
+    snprintf(problem, cap,
+             "--listen %s: others could reach it, and nobody is asked who they are: give --auth-file FILE, or listen on 127.0.0.1 or "
+             "unix:/PATH, or say --insecure-listen",
+             address);
+    return -1;
+}
+
+static bool is_passed(const char *address)
+{
+    struct listen_address parsed;
+
+    return listen_address_parse(address, &parsed) == NULL && parsed.kind == LISTEN_SYSTEMD;
+}
+
+/* Where a passed socket is bound is seen when it is there: check_bound. */
 static int check_listen(const struct options *o, char *problem, size_t cap)
 {
-    if (o->auth_file || o->insecure_listen)
-        return 0;
-    for (size_t i = 0; i < o->listen_count; i++) {
-        const char *where = o->listen[i];
-
-        if (strncmp(where, "tls:", strlen("tls:")) == 0) {
-            if (tls_setup_knows_clients(o))
-                continue;
-            where += strlen("tls:");
-        }
-        if (strncmp(where, "unix:", strlen("unix:")) == 0 || host_port_is_loopback(where))
-            continue;
-        snprintf(problem, cap,
-                 "--listen %s: others could reach it, and nobody is asked who they are: give --auth-file FILE, or listen on 127.0.0.1 or "
-                 "unix:/PATH, or say --insecure-listen",
-                 o->listen[i]);
-        return -1;
-    }
+    for (size_t i = 0; i < o->listen_count; i++)
+        if (!is_passed(o->listen[i]) && check_address(o, o->listen[i], problem, cap) != 0)
+            return -1;
     return 0;
 }
 
@@ -380,6 +552,41 @@ static int start_store(struct daemon *d)
     return 0;
 }
 
+static int check_bound(struct daemon *d)
+{
+    const char *address;
+
+    for (size_t i = 0; (address = http_front_address(d->front, i)) != NULL; i++)
+        if (check_address(d->options, address, d->problem, d->problem_cap) != 0)
+            return -1;
+    return 0;
+}
+
+/* Afterwards d->taking says whether a predecessor serves until this node can. */
+static int start_listening(struct daemon *d)
+{
+    const struct handover_owner owner = {d, nth_socket, on_taken, on_predecessor_gone};
+    const char *path = d->options->handover;
+    struct handover_sockets handed = {.count = 0};
+    int link = -1, result;
+
+    if (path && handover_ask(path, &handed, &link, d->problem, d->problem_cap) != 0)
+        return -1;
+    d->taking = link >= 0;
+    if (d->taking)
+        http_front_hold(d->front);
+    result = listening_open(d->front, d->options, &d->manager, &handed, d->problem, d->problem_cap);
+    if (result == 0)
+        result = check_bound(d);
+    handover_sockets_close(&handed);
+    if (!path)
+        return result;
+    d->handover = handover_new(d->base, path, link, &owner);
+    if (!d->handover)
+        return fail(d, "out of memory");
+    return result == 0 && !d->taking ? handover_listen(d->handover, d->problem, d->problem_cap) : result;
+}
+
 static int start_front(struct daemon *d)
 {
     const struct options *o = d->options;
@@ -394,9 +601,8 @@ static int start_front(struct daemon *d)
     d->front = http_front_new(d->base, &config, &d->service);
     if (!d->front)
         return fail(d, "out of memory");
-    for (size_t i = 0; i < o->listen_count; i++)
-        if (http_front_listen(d->front, o->listen[i], d->problem, d->problem_cap) != 0)
-            return -1;
+    if (start_listening(d) != 0)
+        return -1;
     d->api = (struct api){.options = o,
                           .broker = d->broker,
                           .store = redis_store_seam(d->store),
@@ -415,6 +621,12 @@ static void announce(struct daemon *d)
     log_info("started", LOG_STR("version", PACKAGE_VERSION), LOG_STR("node", d->api.node), LOG_STR("dev_redis", d->dev_redis.socket));
     for (size_t i = 0; (address = http_front_address(d->front, i)) != NULL; i++)
         log_info("listening", LOG_STR("address", address));
+    if (d->taking) {
+        log_info("taking_over", LOG_STR("path", d->options->handover));
+        add_timer(d->take_tick, 0);
+    } else {
+        say_ready(d);
+    }
 }
 
 /* ---- stop, in the opposite order ---- */
@@ -425,9 +637,23 @@ static void free_event(struct event *event)
         event_free(event);
 }
 
+/* Signals have their old meaning again once nobody waits for them, and one that comes late would make a failure of an orderly end. */
+static void block_signals(void)
+{
+    sigset_t late;
+
+    sigemptyset(&late);
+    sigaddset(&late, SIGTERM);
+    sigaddset(&late, SIGINT);
+    sigaddset(&late, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &late, NULL);
+}
+
 static void stop(struct daemon *d)
 {
+    block_signals();
     http_front_free(d->front);
+    handover_free(d->handover);
     if (d->store) {
         redis_store_stop(d->store);
         for (int i = 0; i < 4; i++) /* the last answers to calls, and cancelled look-ups */
@@ -445,10 +671,31 @@ static void stop(struct daemon *d)
     free_event(d->alarm);
     free_event(d->drain_tick);
     free_event(d->expiry_look);
+    free_event(d->second);
+    free_event(d->watchdog);
+    free_event(d->take_tick);
+    systemd_close(&d->manager);
     if (d->base)
         event_base_free(d->base);
     dev_redis_stop(&d->dev_redis);
     libevent_global_shutdown();
+}
+
+static int start(struct daemon *d)
+{
+    const char *file = d->options->log_file;
+
+    if (file && log_open(file) != 0) {
+        snprintf(d->problem, d->problem_cap, "--log-file %s: %s", file, strerror(errno));
+        return -1;
+    }
+    raise_fd_limit(d->options);
+    if (check_options(d->options, d->problem, d->problem_cap) != 0 || systemd_init(&d->manager, d->problem, d->problem_cap) != 0)
+        return -1;
+    return start_events(d) == 0 && start_auth(d) == 0 && start_tls(d) == 0 && start_store(d) == 0 && start_front(d) == 0 &&
+                   start_ticking(d) == 0
+               ? 0
+               : -1;
 }
 
 int daemon_run(const struct options *options, char *problem, size_t cap)
@@ -456,11 +703,12 @@ int daemon_run(const struct options *options, char *problem, size_t cap)
     struct daemon d = {.options = options, .alarm_us = INT64_MAX, .problem = problem, .problem_cap = cap};
 
     (void)signal(SIGPIPE, SIG_IGN);
-    raise_fd_limit(options);
-    if (check_options(options, problem, cap) != 0 || start_events(&d) != 0 || start_auth(&d) != 0 || start_tls(&d) != 0 ||
-        start_store(&d) != 0 || start_front(&d) != 0) {
+    if (start(&d) != 0) {
         log_error("not_started", LOG_STR("problem", problem));
+        if (options->log_file)
+            fprintf(stderr, "pawld: %s\n", problem); /* also to who started it */
         stop(&d);
+        log_close();
         return 1;
     }
     announce(&d);
@@ -470,7 +718,9 @@ int daemon_run(const struct options *options, char *problem, size_t cap)
     }
     if (d.exit_code != 0)
         log_error("failed", LOG_STR("problem", problem));
+    log_settle(true);
     log_info("stopped", LOG_INT("exit_code", d.exit_code));
     stop(&d);
+    log_close();
     return d.exit_code;
 }

@@ -53,6 +53,7 @@
 
 #define TICK_MS   100
 #define LINGER_MS 2000
+#define YOUNG_MS  500                 /* a connection that made itself so lately is about to say something */
 #define AHEAD_MAX ((size_t)64 * 1024) /* bytes behind a busy request; beyond, reading stops */
 #define PARKED_AHEAD_MAX                                                                                                                   \
     ((size_t)16 * 1024) /* bytes behind a parked one; beyond, the client is cut off, since unread bytes would hide its leaving */
@@ -90,6 +91,7 @@ struct http_conn {
     bool eof;                           /* it was seen */
     bool reset;                         /* the connection failed */
     bool keep_alive, is_1_0, head_only; /* of the request that is open */
+    bool spoke;                         /* it has made a request */
     bool unread;                        /* closing with input that nobody has read */
     bool turned_away;                   /* over the limit, not counted as a connection */
     bool owes_end;                      /* lingers, and our side is to be shut when no receipt waits */
@@ -116,7 +118,7 @@ struct http_conns {
     int64_t now_us; /* as of the last tick */
     struct http_date date;
     struct http_front_counts counts;
-    bool draining, turn_armed, told_empty;
+    bool draining, seeing_off, turn_armed, told_empty;
     struct log_gate greeting_gate, plain_gate;
     char shared[HTTP_INPUT_SHARED];
 };
@@ -239,6 +241,7 @@ static struct http_conn *conn_new(struct http_conns *set, int fd, const struct s
     http_reader_init(&c->reader);
     http_output_init(&c->output);
     peer_init(&c->peer, peer);
+    peer_learn_ids(&c->peer, fd);
     c->state = tls ? GREETING : IDLE;
     TAILQ_INSERT_TAIL(&set->lists[c->state], c, link);
     set->total++;
@@ -518,6 +521,7 @@ static void hand_over(struct http_conn *c)
     c->head_only = request.method == HTTP_HEAD;
     http_reader_init(&c->reader);
     set->counts.requests++;
+    c->spoke = true;
     c->exchange.data = NULL;
     move(c, BUSY);
     set->service.handle(set->service.ctx, &c->exchange, &request);
@@ -841,8 +845,9 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     read_time(set);
-    expire(set, &set->lists[GREETING], set->config.head_timeout_ms, greets_too_slowly);
-    expire(set, &set->lists[IDLE], set->config.idle_timeout_ms, idle_too_long);
+    expire(set, &set->lists[GREETING], set->draining ? YOUNG_MS : set->config.head_timeout_ms,
+           set->draining ? lingered : greets_too_slowly);
+    expire(set, &set->lists[IDLE], set->draining ? YOUNG_MS : set->config.idle_timeout_ms, idle_too_long);
     expire(set, &set->lists[HEAD], set->config.head_timeout_ms, too_slow);
     expire(set, &set->lists[BODY], set->config.body_timeout_ms, too_slow);
     expire(set, &set->lists[LINGER], LINGER_MS, lingered);
@@ -894,7 +899,7 @@ void http_exchange_park(struct http_exchange *x)
 static enum http_delivery send_reply(struct http_conn *c, const struct http_response *response, struct http_receipt *receipt,
                                      http_receipt_fn *fn, void *arg)
 {
-    bool closing = !c->keep_alive || c->set->draining || (c->eof && buffered(c) == 0);
+    bool closing = !c->keep_alive || c->set->draining || c->set->seeing_off || (c->eof && buffered(c) == 0);
     enum http_connection_field field = closing ? HTTP_CONNECTION_CLOSE : c->is_1_0 ? HTTP_CONNECTION_KEEP_ALIVE : HTTP_CONNECTION_NONE;
     enum http_delivery delivery = HTTP_LOST;
 
@@ -1082,16 +1087,35 @@ void http_conns_take(struct http_conns *set, int fd, const struct sockaddr *peer
     }
 }
 
+void http_conns_see_off(struct http_conns *set)
+{
+    set->seeing_off = true;
+}
+
+/* Connected, but its first request is still on its way: closing now would be a request without an answer. */
+static bool is_young(const struct http_conn *c)
+{
+    return !c->spoke && c->set->now_us - c->since_us < YOUNG_MS * 1000;
+}
+
 void http_conns_drain(struct http_conns *set)
 {
-    struct http_conn *c;
+    struct http_conn *c, *next;
 
     set->draining = true;
-    while ((c = TAILQ_FIRST(&set->lists[GREETING])) != NULL) {
-        conn_close(c, false);
-        defer(c);
+    read_time(set);
+    for (c = TAILQ_FIRST(&set->lists[GREETING]); c != NULL; c = next) {
+        next = TAILQ_NEXT(c, link);
+        if (!is_young(c)) {
+            conn_close(c, false);
+            defer(c);
+        }
     }
-    while ((c = TAILQ_FIRST(&set->lists[IDLE])) != NULL) {
+    for (c = TAILQ_FIRST(&set->lists[IDLE]); c != NULL; c = next) {
+        next = TAILQ_NEXT(c, link);
+        if (is_young(c)) {
+            continue; /* the tick closes it, if its reply doesn't */
+        }
         enter(c);
         begin_close(c);
         c->entered--;

@@ -30,7 +30,10 @@ void http_conns_take(struct http_conns *set, int fd, const struct sockaddr *peer
 /* Tells the client 429 as far as that goes without waiting (under TLS it doesn't go at all), and closes the descriptor before it returns. */
 void http_conns_turn_away(struct http_conns *set, int fd, const struct sockaddr *peer, bool tls);
 
-/* Closes what is idle, and each other connection after its reply. */
+/* From now on each connection is closed after its next reply. Idle ones stay until their clients speak. */
+void http_conns_see_off(struct http_conns *set);
+
+/* Closes what is idle, and each other connection after its reply. One that has just connected and not spoken yet has a moment to do so. */
 void http_conns_drain(struct http_conns *set);
 
 /* Live; the set's as long as it lives. accept_errors is the listener's to count. */

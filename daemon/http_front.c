@@ -62,13 +62,48 @@ struct http_front *http_front_new(struct event_base *base, const struct http_fro
     return front;
 }
 
+static bool can_serve(const struct http_front *front, const char *address, char *problem, size_t cap)
+{
+    if (front->has_tls || strncmp(address, "tls:", strlen("tls:")) != 0) {
+        return true;
+    }
+    snprintf(problem, cap, "%s: there is no certificate to serve it with", address);
+    return false;
+}
+
 int http_front_listen(struct http_front *front, const char *address, char *problem, size_t cap)
 {
-    if (strncmp(address, "tls:", strlen("tls:")) == 0 && !front->has_tls) {
-        snprintf(problem, cap, "%s: there is no certificate to serve it with", address);
-        return -1;
-    }
-    return listeners_add(front->listeners, address, problem, cap);
+    return can_serve(front, address, problem, cap) ? listeners_add(front->listeners, address, problem, cap) : -1;
+}
+
+int http_front_adopt(struct http_front *front, int fd, const char *address, bool owns_file, char *problem, size_t cap)
+{
+    return can_serve(front, address, problem, cap) ? listeners_adopt(front->listeners, fd, address, owns_file, problem, cap) : -1;
+}
+
+void http_front_hold(struct http_front *front)
+{
+    listeners_hold(front->listeners);
+}
+
+void http_front_let_go(struct http_front *front)
+{
+    listeners_let_go(front->listeners);
+}
+
+int http_front_socket(const struct http_front *front, size_t i, const char **ret_asked)
+{
+    return listeners_socket(front->listeners, i, ret_asked);
+}
+
+void http_front_share(struct http_front *front)
+{
+    listeners_share(front->listeners);
+}
+
+void http_front_see_off(struct http_front *front)
+{
+    http_conns_see_off(front->conns);
 }
 
 const char *http_front_address(const struct http_front *front, size_t i)

@@ -176,6 +176,13 @@ void lease_table_take_again(struct lease_table *table, const char *name, size_t 
         move(table, entry, true);
 }
 
+const struct lease *lease_table_due(const struct lease_table *table, int64_t now_us)
+{
+    if (heap_next_us(&table->due) > now_us)
+        return NULL;
+    return &((const struct entry *)((const char *)heap_first(&table->due) - offsetof(struct entry, due)))->lease;
+}
+
 size_t lease_table_expire(struct lease_table *table, int64_t now_us, size_t most)
 {
     size_t n = 0;

@@ -48,6 +48,9 @@ void lease_table_begin_round(struct lease_table *table);
 const struct lease *lease_table_take(struct lease_table *table);
 void lease_table_take_again(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id);
 
+/* The entry whose deadline passed first, valid until the table changes: the next that lease_table_expire drops. NULL: none has. */
+const struct lease *lease_table_due(const struct lease_table *table, int64_t now_us);
+
 /* Drops what has passed its deadline, at most `most` entries; returns how many. */
 size_t lease_table_expire(struct lease_table *table, int64_t now_us, size_t most);
 int64_t lease_table_next_us(const struct lease_table *table); /* the first deadline, INT64_MAX when empty */

@@ -2,8 +2,9 @@
  * so a half-bound address never is. IPv6 sockets take IPv6 only, whatever the system's default: then "[::]" and "0.0.0.0" are two addresses that
  * never get into each other's way, and what is bound is what was written.
  *
- * A unix socket's file outlives a process that was killed. A file on which nobody answers is replaced; one on which somebody does is an error. At the end the
- * file is removed if it is still the one that we made.
+ * A socket may be shared with a process that goes on after this one, or was there before it: the service manager, a predecessor, a successor. The connections
+ * in its queue are then not ours to look after, and closing our descriptor resets none of them. The queue of a socket that nobody else has dies with it, so its
+ * connections are accepted first.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -22,16 +23,16 @@
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <event2/event.h>
 
 #include "daemon/clock.h"
-#include "daemon/host_port.h"
+#include "daemon/listen_address.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
+#include "daemon/unix_socket.h"
 
 #define BACKLOG          1024
 #define ACCEPTS_PER_TURN 64
@@ -45,10 +46,11 @@ struct listener {
     struct listeners *set;
     struct event *event;
     int fd;
-    bool tls;                                               /* is spoken there */
-    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of a unix socket; empty otherwise */
-    dev_t device;                                           /* of its file, to know it again */
-    ino_t inode;
+    bool tls;              /* is spoken there */
+    bool shared;           /* another process has it too */
+    bool lent;             /* and its file is still that one's matter */
+    struct unix_file file; /* that is ours to remove */
+    char *asked;           /* the address as it was asked for */
     char address[ADDRESS_LEN];
 };
 
@@ -62,10 +64,9 @@ struct listeners {
     uint64_t *accept_errors;
     struct log_gate gate;
     int reserve; /* a descriptor to give up when there is no other; -1: it is given up */
-    bool paused;
+    bool paused, held;
 };
 
-static const char unix_prefix[] = "unix:";
 static const char tls_prefix[] = "tls:";
 
 static int fail(char *problem, size_t cap, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -148,7 +149,7 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
     (void)what;
     set->paused = false;
     take_reserve(set);
-    for (l = TAILQ_FIRST(&set->list); l != NULL; l = TAILQ_NEXT(l, link)) {
+    for (l = TAILQ_FIRST(&set->list); l != NULL && !set->held; l = TAILQ_NEXT(l, link)) {
         if (event_add(l->event, NULL) != 0) {
             pause_accepting(set); /* no memory now: try again then */
             return;
@@ -198,24 +199,15 @@ static void on_acceptable(evutil_socket_t unused, short what, void *arg)
 
 /* ---- opening and closing one socket ---- */
 
-/* Only the file that this listener made: another process may have put its own there since. */
-static void remove_file(struct listener *l)
-{
-    struct stat st;
-
-    if (l->path[0] != '\0' && lstat(l->path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode) {
-        (void)unlink(l->path);
-    }
-    l->path[0] = '\0';
-}
-
 static void listener_close(struct listener *l)
 {
     if (l->event != NULL) {
         event_free(l->event);
         l->event = NULL;
     }
-    remove_file(l);
+    if (!l->lent) {
+        unix_file_remove(&l->file);
+    }
     if (l->fd >= 0) {
         close(l->fd);
         l->fd = -1;
@@ -225,6 +217,7 @@ static void listener_close(struct listener *l)
 static void listener_free(struct listener *l)
 {
     listener_close(l);
+    free(l->asked);
     free(l);
 }
 
@@ -238,18 +231,26 @@ static void free_all(struct listener_list *list)
     }
 }
 
-static struct listener *listener_new(struct listeners *set, int family)
+/* Around a descriptor, which it owns when this succeeds. */
+static struct listener *listener_around(struct listeners *set, int fd)
 {
     struct listener *l = calloc(1, sizeof(*l));
 
-    if (l == NULL) {
-        return NULL;
+    if (l != NULL) {
+        l->set = set;
+        l->fd = fd;
     }
-    l->set = set;
-    l->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (l->fd < 0) {
-        free(l);
-        return NULL;
+    return l;
+}
+
+static struct listener *listener_new(struct listeners *set, int family)
+{
+    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct listener *l = fd >= 0 ? listener_around(set, fd) : NULL;
+
+    if (l == NULL && fd >= 0) {
+        close(fd);
+        errno = ENOMEM;
     }
     return l;
 }
@@ -260,15 +261,20 @@ static void set_option(int fd, int level, int name, int value)
 }
 
 /* What accepted sockets inherit is set here once, instead of on each of them. */
-static int set_tcp_options(int fd, int family)
+static void set_inherited_options(int fd)
 {
-    int on = 1;
-
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1); /* a client whose machine vanished leaves the queue after a minute, not never */
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+static int set_tcp_options(int fd, int family)
+{
+    int on = 1;
+
+    set_inherited_options(fd);
     if (family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) {
         return -1;
     }
@@ -378,26 +384,22 @@ static int open_each(struct listeners *set, struct addrinfo *all, bool any_port,
     return TAILQ_EMPTY(batch) ? skipped : 0;
 }
 
-static int open_host_port(struct listeners *set, const char *address, struct listener_list *batch, char *problem, size_t cap)
+static int open_host_port(struct listeners *set, const char *address, const struct host_port *hp, struct listener_list *batch,
+                          char *problem, size_t cap)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    struct host_port hp;
     struct addrinfo *all = NULL;
     char port[8], where[ADDRESS_LEN] = "";
-    const char *wrong = host_port_parse(address, strlen(address), HOST_PORT_LISTEN, &hp);
     int error;
 
-    if (wrong != NULL) {
-        return fail(problem, cap, "%s: %s", address, wrong);
-    }
-    snprintf(port, sizeof(port), "%d", hp.port);
-    error = getaddrinfo(hp.host, port, &hints, &all);
+    snprintf(port, sizeof(port), "%d", hp->port);
+    error = getaddrinfo(hp->host, port, &hints, &all);
     if (error != 0) {
         return fail(problem, cap, "%s: %s", address, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
     }
     for (int i = 0; i < PORT_TRIES; i++) {
-        error = open_each(set, all, hp.port == 0, batch, where, sizeof(where));
-        if (error != EADDRINUSE || hp.port != 0) {
+        error = open_each(set, all, hp->port == 0, batch, where, sizeof(where));
+        if (error != EADDRINUSE || hp->port != 0) {
             break;
         }
         free_all(batch); /* the free port that the first one got is in use at another: find a new one */
@@ -406,105 +408,87 @@ static int open_host_port(struct listeners *set, const char *address, struct lis
     return error == 0 ? 0 : fail(problem, cap, "%s: cannot listen on %s: %s", address, where, strerror(error));
 }
 
-/* ---- tls:host:port ---- */
+/* ---- tls: before an address ---- */
 
-static int open_tls(struct listeners *set, const char *address, struct listener_list *batch, char *problem, size_t cap)
+static void speak_tls(struct listener *l)
 {
-    struct listener *l;
+    const size_t prefix = sizeof(tls_prefix) - 1;
 
-    if (open_host_port(set, address, batch, problem, cap) != 0) {
-        return -1;
-    }
-    for (l = TAILQ_FIRST(batch); l != NULL; l = TAILQ_NEXT(l, link)) {
-        const size_t prefix = sizeof(tls_prefix) - 1;
-
-        l->tls = true;
-        memmove(l->address + prefix, l->address, sizeof(l->address) - prefix); /* it has room for both */
-        memcpy(l->address, tls_prefix, prefix);
-        l->address[sizeof(l->address) - 1] = '\0';
-    }
-    return 0;
+    l->tls = true;
+    memmove(l->address + prefix, l->address, sizeof(l->address) - prefix); /* it has room for both */
+    memcpy(l->address, tls_prefix, prefix);
+    l->address[sizeof(l->address) - 1] = '\0';
 }
 
 /* ---- unix:/path ---- */
 
-enum who_answers { NOBODY, SOMEBODY, NO_SOCKET, NOTHING_THERE };
-
-static enum who_answers who_answers(const struct sockaddr_un *address)
+static int open_unix(struct listeners *set, const struct listen_address *asked, struct listener_list *batch, char *problem, size_t cap)
 {
-    struct stat st;
-    int fd, error = 0;
-
-    if (lstat(address->sun_path, &st) != 0) {
-        return NOTHING_THERE; /* or out of our sight, and then bind says why */
-    }
-    if (!S_ISSOCK(st.st_mode)) {
-        return NO_SOCKET;
-    }
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof(*address)) != 0) {
-        error = errno;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return error == ECONNREFUSED ? NOBODY
-           : error == ENOENT     ? NOTHING_THERE
-                                 : SOMEBODY; /* when in doubt (EACCES, a full queue) it is not ours to remove */
-}
-
-static int clear_path(const struct sockaddr_un *address, char *problem, size_t cap)
-{
-    switch (who_answers(address)) {
-    case NO_SOCKET:
-        return fail(problem, cap, "unix:%s: there is a file of that name that is not a socket", address->sun_path);
-    case SOMEBODY:
-        return fail(problem, cap, "unix:%s: somebody listens there already", address->sun_path);
-    case NOBODY:
-        if (unlink(address->sun_path) != 0 && errno != ENOENT) {
-            return fail(problem, cap, "unix:%s: cannot remove the socket that was left there: %s", address->sun_path, strerror(errno));
-        }
-        return 0;
-    case NOTHING_THERE:
-        break;
-    }
-    return 0;
-}
-
-static int open_unix(struct listeners *set, const char *path, struct listener_list *batch, char *problem, size_t cap)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct unix_file file;
+    int fd = unix_socket_open(asked, SOCK_STREAM, BACKLOG, &file, problem, cap);
     struct listener *l;
-    struct stat st;
 
-    if (path[0] != '/' || strlen(path) >= sizeof(address.sun_path)) {
-        return fail(problem, cap, "unix:%s: the path of a unix socket starts with '/' and has at most %zu bytes", path,
-                    sizeof(address.sun_path) - 1);
-    }
-    memcpy(address.sun_path, path, strlen(path));
-    if (clear_path(&address, problem, cap) != 0) {
+    if (fd < 0) {
         return -1;
     }
-    l = listener_new(set, AF_UNIX);
-    if (l == NULL || bind(l->fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
-        int error = l == NULL && errno == 0 ? ENOMEM : errno;
-
-        if (l != NULL) {
-            listener_free(l);
-        }
-        return fail(problem, cap, "unix:%s: cannot listen there: %s", path, strerror(error));
+    l = listener_around(set, fd);
+    if (l == NULL) {
+        unix_file_remove(&file);
+        close(fd);
+        return fail(problem, cap, "unix:%s: %s", asked->path, strerror(ENOMEM));
     }
+    l->file = file;
+    snprintf(l->address, sizeof(l->address), "unix:%s", asked->path);
     TAILQ_INSERT_TAIL(batch, l, link);
-    if (lstat(path, &st) == 0) {
-        l->device = st.st_dev;
-        l->inode = st.st_ino;
-        memcpy(l->path, address.sun_path, sizeof(l->path));
-    }
-    if (listen(l->fd, BACKLOG) != 0) {
-        return fail(problem, cap, "unix:%s: cannot listen there: %s", path, strerror(errno));
-    }
-    snprintf(l->address, sizeof(l->address), "unix:%s", path);
     return 0;
+}
+
+/* ---- sockets that another process opened ---- */
+
+union any_address {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+    struct sockaddr_un un;
+};
+
+/* What is wrong with a descriptor that is to be accepted from, as a static sentence, or NULL. */
+static const char *not_listening(int fd, union any_address *ret_bound)
+{
+    int type = 0, listens = 0;
+    socklen_t len = sizeof(type), bound_len = sizeof(*ret_bound);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0 || type != SOCK_STREAM) {
+        return "the passed descriptor is no stream socket";
+    }
+    len = sizeof(listens);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) != 0 || listens == 0) {
+        return "the passed socket does not listen";
+    }
+    memset(ret_bound, 0, sizeof(*ret_bound));
+    if (getsockname(fd, &ret_bound->any, &bound_len) != 0) {
+        return "the passed socket has no address";
+    }
+    switch (ret_bound->any.sa_family) {
+    case AF_INET:
+    case AF_INET6:
+    case AF_UNIX:
+        return NULL;
+    default:
+        return "the passed socket is neither of TCP nor a unix socket";
+    }
+}
+
+static void adopt_address(struct listener *l, const union any_address *bound)
+{
+    if (bound->any.sa_family != AF_UNIX) {
+        set_inherited_options(l->fd);
+        show_address(&bound->any, l->address, sizeof(l->address));
+    } else {
+        bool is_abstract = bound->un.sun_path[0] == '\0' && bound->un.sun_path[1] != '\0';
+        snprintf(l->address, sizeof(l->address), "unix:%s%.*s", is_abstract ? "@" : "", (int)sizeof(bound->un.sun_path) - 1,
+                 bound->un.sun_path + is_abstract);
+    }
 }
 
 /* ---- the set ---- */
@@ -547,46 +531,163 @@ static int start_batch(struct listeners *set, struct listener_list *batch)
 
     for (l = TAILQ_FIRST(batch); l != NULL; l = TAILQ_NEXT(l, link)) {
         l->event = event_new(set->base, l->fd, EV_READ | EV_PERSIST, on_acceptable, l);
-        if (l->event == NULL || (!set->paused && event_add(l->event, NULL) != 0)) {
+        if (l->event == NULL || (!set->paused && !set->held && event_add(l->event, NULL) != 0)) {
             return -1;
         }
     }
     return 0;
 }
 
+static int open_batch(struct listeners *set, const char *address, struct listener_list *batch, char *problem, size_t cap)
+{
+    struct listen_address asked;
+    const char *wrong = listen_address_parse(address, &asked);
+
+    if (wrong == NULL && asked.kind == LISTEN_UNIX) {
+        return open_unix(set, &asked, batch, problem, cap);
+    }
+    if (wrong == NULL && asked.kind == LISTEN_HOST_PORT) {
+        struct listener *l;
+
+        if (open_host_port(set, address, &asked.host_port, batch, problem, cap) != 0) {
+            return -1;
+        }
+        for (l = TAILQ_FIRST(batch); l != NULL && asked.tls; l = TAILQ_NEXT(l, link)) {
+            speak_tls(l);
+        }
+        return 0;
+    }
+    return fail(problem, cap, "%s: %s", address, wrong != NULL ? wrong : "no socket was passed");
+}
+
+/* Takes the batch into the set, or closes it. */
+static int join_batch(struct listeners *set, const char *address, struct listener_list *batch, char *problem, size_t cap)
+{
+    struct listener *l;
+    int result = 0;
+
+    for (l = TAILQ_FIRST(batch); l != NULL && result == 0; l = TAILQ_NEXT(l, link)) {
+        l->asked = strdup(address);
+        result = l->asked == NULL ? -1 : 0;
+    }
+    if (result != 0 || start_batch(set, batch) != 0) {
+        free_all(batch);
+        return fail(problem, cap, "%s: cannot watch the socket: %s", address, strerror(ENOMEM));
+    }
+    TAILQ_CONCAT(&set->list, batch, link);
+    return 0;
+}
+
 int listeners_add(struct listeners *set, const char *address, char *problem, size_t cap)
 {
     struct listener_list batch = TAILQ_HEAD_INITIALIZER(batch);
-    int result;
 
-    if (strncmp(address, unix_prefix, sizeof(unix_prefix) - 1) == 0) {
-        result = open_unix(set, address + sizeof(unix_prefix) - 1, &batch, problem, cap);
-    } else if (strncmp(address, tls_prefix, sizeof(tls_prefix) - 1) == 0) {
-        result = open_tls(set, address + sizeof(tls_prefix) - 1, &batch, problem, cap);
-    } else {
-        result = open_host_port(set, address, &batch, problem, cap);
-    }
-    if (result == 0 && start_batch(set, &batch) != 0) {
-        result = fail(problem, cap, "%s: cannot watch the socket: %s", address, strerror(ENOMEM));
-    }
-    if (result != 0) {
+    if (open_batch(set, address, &batch, problem, cap) != 0) {
         free_all(&batch);
         return -1;
     }
-    TAILQ_CONCAT(&set->list, &batch, link);
-    return 0;
+    return join_batch(set, address, &batch, problem, cap);
+}
+
+int listeners_adopt(struct listeners *set, int fd, const char *address, bool owns_file, char *problem, size_t cap)
+{
+    struct listener_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    union any_address bound;
+    const char *wrong = not_listening(fd, &bound);
+    int flags = fcntl(fd, F_GETFL);
+    struct listener *l;
+
+    if (wrong != NULL || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+        return fail(problem, cap, "%s: %s", address, wrong != NULL ? wrong : strerror(errno));
+    }
+    l = listener_around(set, fd);
+    if (l == NULL) {
+        return fail(problem, cap, "%s: %s", address, strerror(ENOMEM));
+    }
+    l->shared = true;
+    l->lent = set->held;
+    adopt_address(l, &bound);
+    if (strncmp(address, tls_prefix, sizeof(tls_prefix) - 1) == 0) {
+        speak_tls(l);
+    }
+    if (owns_file && bound.any.sa_family == AF_UNIX) {
+        unix_file_identify(&l->file, bound.un.sun_path);
+    }
+    TAILQ_INSERT_TAIL(&batch, l, link);
+    return join_batch(set, address, &batch, problem, cap);
+}
+
+static struct listener *nth(const struct listeners *set, size_t i)
+{
+    struct listener *l = TAILQ_FIRST(&set->list);
+
+    while (l != NULL && i-- > 0) {
+        l = TAILQ_NEXT(l, link);
+    }
+    return l;
 }
 
 const char *listeners_address(const struct listeners *set, size_t i)
 {
+    const struct listener *l = nth(set, i);
+
+    return l != NULL ? l->address : NULL;
+}
+
+int listeners_socket(const struct listeners *set, size_t i, const char **ret_asked)
+{
+    const struct listener *l = nth(set, i);
+
+    if (l == NULL || l->fd < 0) {
+        return -1;
+    }
+    *ret_asked = l->asked;
+    return l->fd;
+}
+
+void listeners_hold(struct listeners *set)
+{
+    set->held = true;
+}
+
+void listeners_let_go(struct listeners *set)
+{
+    struct listener *l;
+
+    if (!set->held) {
+        return;
+    }
+    set->held = false;
+    for (l = TAILQ_FIRST(&set->list); l != NULL; l = TAILQ_NEXT(l, link)) {
+        l->lent = false;
+        if (!set->paused && event_add(l->event, NULL) != 0) {
+            pause_accepting(set);
+        }
+    }
+}
+
+void listeners_share(struct listeners *set)
+{
     struct listener *l;
 
     for (l = TAILQ_FIRST(&set->list); l != NULL; l = TAILQ_NEXT(l, link)) {
-        if (i-- == 0) {
-            return l->address;
-        }
+        l->shared = true;
+        l->file.path[0] = '\0';
     }
-    return NULL;
+}
+
+/* Those that the kernel has connected already are not turned away by a reset: they get their answer in the drain. */
+static void empty_queue(struct listener *l)
+{
+    struct sockaddr_storage peer;
+    int fd;
+
+    if (l->shared || l->fd < 0) {
+        return;
+    }
+    for (int i = 0; i < BACKLOG && (fd = accept_one(l, &peer)) >= 0; i++) {
+        l->set->owner.accepted(l->set->owner.ctx, fd, (const struct sockaddr *)&peer, l->tls);
+    }
 }
 
 void listeners_close(struct listeners *set)
@@ -596,6 +697,7 @@ void listeners_close(struct listeners *set)
     set->paused = true; /* for good */
     (void)event_del(set->resume);
     for (l = TAILQ_FIRST(&set->list); l != NULL; l = TAILQ_NEXT(l, link)) {
+        empty_queue(l);
         listener_close(l);
     }
     give_reserve(set);

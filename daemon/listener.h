@@ -33,10 +33,24 @@ void listeners_free(struct listeners *set);
 /* See http_front_listen. */
 int listeners_add(struct listeners *set, const char *address, char *problem, size_t cap);
 
+/* Takes over a socket that another process made to listen, and which it may have too: see http_front_adopt. */
+int listeners_adopt(struct listeners *set, int fd, const char *address, bool owns_file, char *problem, size_t cap);
+
 /* The i-th bound address as text, NULL past the end. Goes on answering after listeners_close. */
 const char *listeners_address(const struct listeners *set, size_t i);
 
-/* Stops accepting for good: closes the sockets, removes the files of unix sockets. */
+/* The i-th socket and the address as it was asked for, for a successor. -1 past the end. */
+int listeners_socket(const struct listeners *set, size_t i, const char **ret_asked);
+
+/* Sockets that are added from now on listen, but nobody accepts, until listeners_let_go; until then the files of adopted ones are not removed either. */
+void listeners_hold(struct listeners *set);
+void listeners_let_go(struct listeners *set);
+
+/* Another process has all of the sockets too, and their files are its matter. */
+void listeners_share(struct listeners *set);
+
+/* Stops accepting for good: closes the sockets, removes the files of unix sockets. What waits in the queue of a socket that no other process has is accepted
+ * first. */
 void listeners_close(struct listeners *set);
 
 #endif

@@ -4,6 +4,8 @@
  * A line is built in a block on the stack and leaves in one write(2), so lines of several processes on one pipe don't mix. Each field is put in whole or
  * taken out again: a line that grew too long is still valid JSON, and says how many fields are missing ("cut").
  *
+ * A line is with the kernel before the daemon goes on: what led to a crash is in the log.
+ *
  * Standard error may be a pipe whose reader has stalled. Making it non-blocking would do so for everyone who shares it, so the write is preceded by a
  * poll that does not wait: a pipe that polls writable has room for a page, and a line is smaller than that.
  */
@@ -14,6 +16,7 @@
 #include "daemon/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -22,6 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/clock.h"
+#include "daemon/log_flood.h"
 #include "proto/utf8.h"
 
 #define LINE_MAX_BYTES  2048
@@ -33,7 +38,10 @@ static struct {
     enum log_level level;
     enum log_format format;
     bool torn; /* the last write was cut short: the next line starts on a line of its own */
-} log_state = {.level = LOG_LEVEL_INFO, .format = LOG_FORMAT_TEXT};
+    int fd;
+    const char *path; /* NULL: standard error */
+    struct log_flood flood;
+} log_state = {.level = LOG_LEVEL_INFO, .format = LOG_FORMAT_TEXT, .fd = STDERR_FILENO};
 
 static const char *const level_names[] = {
     [LOG_LEVEL_ERROR] = "error",
@@ -53,6 +61,48 @@ void log_init(enum log_level level, enum log_format format)
 {
     log_state.level = level;
     log_state.format = format;
+    memset(&log_state.flood, 0, sizeof(log_state.flood));
+}
+
+/* Never waits for the reader of a pipe, and never becomes the terminal of a process that has none. */
+static int open_file(const char *path)
+{
+    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
+}
+
+static void change_to(int fd)
+{
+    if (log_state.path)
+        close(log_state.fd);
+    log_state.fd = fd;
+    log_state.torn = false;
+}
+
+int log_open(const char *path)
+{
+    int fd = open_file(path);
+
+    if (fd < 0)
+        return -1;
+    change_to(fd);
+    log_state.path = path;
+    return 0;
+}
+
+void log_reopen(void)
+{
+    int fd = log_state.path ? open_file(log_state.path) : -1;
+
+    if (fd >= 0)
+        change_to(fd);
+    else if (log_state.path)
+        log_error("log_file_kept", LOG_STR("file", log_state.path), LOG_STR("reason", strerror(errno)));
+}
+
+void log_close(void)
+{
+    change_to(STDERR_FILENO);
+    log_state.path = NULL;
 }
 
 bool log_enabled(enum log_level level)
@@ -205,30 +255,90 @@ static void put_fields(struct line *line, const struct log_field *fields, size_t
 
 static void send_line(const struct line *line)
 {
-    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+    struct pollfd ready = {.fd = log_state.fd, .events = POLLOUT};
     ssize_t n;
 
     if (poll(&ready, 1, 0) <= 0 || !(ready.revents & POLLOUT))
         return;
     do
-        n = write(STDERR_FILENO, line->at, line->len);
+        n = write(log_state.fd, line->at, line->len);
     while (n < 0 && errno == EINTR);
     if (n > 0)
         log_state.torn = (size_t)n < line->len;
 }
 
-void log_write(enum log_level level, const char *event, const struct log_field *fields, size_t count)
+static void write_line(enum log_level level, const char *event, const struct log_field *fields, size_t count)
 {
     struct line line = {.limit = sizeof(line.at) - TAIL_RESERVE};
-    int saved = errno;
 
-    if (!log_enabled(level))
-        return;
     put_head(&line, level, event);
     put_fields(&line, fields, count);
     put_str(&line, log_state.format == LOG_FORMAT_JSON ? "}\n" : "\n");
     send_line(&line);
+}
+
+/* FNV-1a, the 64-bit form. */
+static uint64_t add_to_hash(uint64_t hash, const void *bytes, size_t len)
+{
+    for (const unsigned char *at = bytes; len > 0; len--)
+        hash = (hash ^ *at++) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* Of all that a line says, but for its time. Two that are unlike and have one hash in one second: one of them is counted and not shown. */
+static uint64_t hash_fields(const struct log_field *fields, size_t count)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < count; i++) {
+        hash = add_to_hash(hash, fields[i].key, strlen(fields[i].key) + 1);
+        if (fields[i].text)
+            hash = add_to_hash(hash, fields[i].text, fields[i].len);
+        hash = add_to_hash(hash, &fields[i].number, sizeof(fields[i].number));
+        hash = add_to_hash(hash, &fields[i].len, sizeof(fields[i].len));
+    }
+    return hash;
+}
+
+static void write_sum(const struct log_flood_sum *sum)
+{
+    const struct log_field fields[] = {LOG_STR("of", sum->event), LOG_INT("lines", sum->lines)};
+
+    write_line((enum log_level)sum->level, "repeated", fields, 2);
+}
+
+static void write_unless_flooded(enum log_level level, const char *event, const struct log_field *fields, size_t count, bool all_unlike)
+{
+    struct log_flood_sum sum;
+    int saved = errno;
+    bool pass;
+
+    if (!log_enabled(level))
+        return;
+    pass = log_flood_pass(&log_state.flood, clock_now_us(&clock_boottime), event, (int)level, hash_fields(fields, count), all_unlike, &sum);
+    if (sum.lines > 0)
+        write_sum(&sum);
+    if (pass)
+        write_line(level, event, fields, count);
     errno = saved;
+}
+
+void log_write(enum log_level level, const char *event, const struct log_field *fields, size_t count)
+{
+    write_unless_flooded(level, event, fields, count, log_enabled(LOG_LEVEL_DEBUG));
+}
+
+void log_write_record(const char *event, const struct log_field *fields, size_t count)
+{
+    write_unless_flooded(LOG_LEVEL_INFO, event, fields, count, true);
+}
+
+void log_settle(bool all)
+{
+    struct log_flood_sum sum;
+
+    while (log_flood_settle(&log_state.flood, all ? INT64_MAX : clock_now_us(&clock_boottime), &sum))
+        write_sum(&sum);
 }
 
 bool log_gate_pass(struct log_gate *gate, int64_t now_us, uint64_t *ret_suppressed)

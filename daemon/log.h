@@ -1,11 +1,14 @@
-/* One event, one line, on standard error: text or JSON.
+/* One event, one line, on standard error or in a file: text or JSON.
  *
  *     2026-11-29T17:25:01.123Z info lock_broken name="deploy/prod" token=1792... reason="node lost"
  *     {"time": "...", "level": "info", "event": "lock_broken", "name": "deploy/prod", "token": 1792..., "reason": "node lost"}
  *
  * Every value is data, never a format. Control characters and non-ASCII bytes that are not UTF-8 are escaped, a value is cut at 256 bytes and a line
  * at 2 KiB. A write that fails or would block is dropped: logging never stops the daemon. Configured once at start (log_init); the one piece of
- * process-wide state in the daemon.
+ * process-wide state in the daemon. The name of an event is a constant of the program.
+ *
+ * A flood of lines of one event is summed (log_flood.h): "repeated" tells of which event, and how many lines were left out. At level debug unlike lines are all
+ * written, and records always are.
  */
 #ifndef PAWL_LOG_H
 #define PAWL_LOG_H
@@ -37,9 +40,20 @@ static inline struct log_field log_field_text(const char *key, const char *at, s
     return (struct log_field){key, at, len == SIZE_MAX ? strlen(at) : len, 0};
 }
 
-void log_init(enum log_level level, enum log_format format);
+void log_init(enum log_level level, enum log_format format); /* forgets all windows */
+
+/* From now on lines go to the end of this file, which is made if it isn't there; `path` must outlive the log. Returns 0, or -1 with errno (nothing has
+ * changed). log_reopen opens it anew, for a file that was moved away; one that can't be opened is told of in the one that stays. log_close goes back to standard
+ * error. */
+int log_open(const char *path) __attribute__((warn_unused_result));
+void log_reopen(void);
+void log_close(void);
+
+/* Writes the sums of all windows that are over; `all`: of the open ones too, before the end. To be called every second or so. */
+void log_settle(bool all);
 bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *event, const struct log_field *fields, size_t count);
+void log_write_record(const char *event, const struct log_field *fields, size_t count); /* see log_record */
 
 #define LOG_EVENT(level, event, ...)                                                                                                       \
     do {                                                                                                                                   \
@@ -52,6 +66,13 @@ void log_write(enum log_level level, const char *event, const struct log_field *
 #define log_warn(event, ...)  LOG_EVENT(LOG_LEVEL_WARN, event, __VA_ARGS__)
 #define log_info(event, ...)  LOG_EVENT(LOG_LEVEL_INFO, event, __VA_ARGS__)
 #define log_debug(event, ...) LOG_EVENT(LOG_LEVEL_DEBUG, event, __VA_ARGS__)
+
+/* At level info, for what somebody did and may have to answer for: unlike lines are written, however many there are. */
+#define log_record(event, ...)                                                                                                             \
+    do {                                                                                                                                   \
+        const struct log_field log_fields_[] = {__VA_ARGS__};                                                                              \
+        log_write_record((event), log_fields_, sizeof(log_fields_) / sizeof(log_fields_[0]));                                              \
+    } while (0)
 
 /* A gate lets one line a second through and counts the rest; the next line that passes says so (LOG_INT("suppressed", n)). Zero-initialise. */
 struct log_gate {

@@ -26,6 +26,7 @@ struct options {
     unsigned tls_client_auth; /* --tls-client-auth required|optional: enum tls_client_auth */
     char *redis_ca, *redis_cert,
         *redis_key;          /* --redis-ca, --redis-cert, --redis-key: of a rediss:// URL; NULL: the system's authorities, none */
+    char *handover;          /* --handover PATH: a unix socket through which a successor takes over; NULL: none */
     char *redis;             /* --redis URL, secret; default redis://127.0.0.1:6379/0; with --dev it is an error to give it, and NULL */
     char *sentinel_user;     /* --sentinel-user: of the sentinels themselves; NULL: none */
     char *sentinel_password; /* --sentinel-password, secret; NULL: none */
@@ -54,6 +55,7 @@ struct options {
     size_t allow_origin_count;
     enum log_level log_level;   /* --log-level error|warn|info|debug; default info */
     enum log_format log_format; /* --log-format text|json */
+    char *log_file;             /* --log-file FILE; NULL: standard error */
     char *config;               /* --config FILE: lines "key = value", '#' comments */
 };
 

@@ -14,6 +14,7 @@
 #include <sys/un.h>
 
 #include "daemon/host_port.h"
+#include "daemon/listen_address.h"
 #include "daemon/redis_url.h"
 #include "daemon/tls_config.h"
 #include "proto/duration.h"
@@ -29,18 +30,18 @@
 
 static const char *check_listen(const char *value)
 {
-    const char *path = value + strlen("unix:");
-    struct host_port ignored;
+    struct listen_address ignored;
 
-    if (strncmp(value, "tls:", strlen("tls:")) == 0)
-        return host_port_parse(value + strlen("tls:"), strlen(value) - strlen("tls:"), HOST_PORT_LISTEN, &ignored);
-    if (strncmp(value, "unix:", strlen("unix:")) != 0)
-        return host_port_parse(value, strlen(value), HOST_PORT_LISTEN, &ignored);
-    if (path[0] != '/' || path[strlen(path) - 1] == '/')
-        return "the path of a unix socket must be absolute: unix:/run/pawl.sock";
-    if (strlen(path) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
-        return "the path of a unix socket can have at most 107 bytes";
-    return label_problem(path, strlen(path)) ? "the path of a unix socket has a control character or is not UTF-8" : NULL;
+    return listen_address_parse(value, &ignored);
+}
+
+static const char *check_handover(const char *value)
+{
+    if (value[0] != '/' || value[strlen(value) - 1] == '/')
+        return "must be the absolute path of a unix socket";
+    if (strlen(value) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
+        return "can have at most 107 bytes";
+    return label_problem(value, strlen(value));
 }
 
 static const char *check_key_prefix(const char *value)
@@ -128,7 +129,13 @@ const struct option_row option_rows[] = {
      .check = check_listen,
      .fallback = "127.0.0.1:7295",
      .what = "ADDRESS",
-     .help = "serve on host:port, [IPv6]:port, tls:host:port or unix:/path; port 0 takes a free one"},
+     .help = "serve on host:port, [IPv6]:port, tls:host:port, unix:/path[?mode=0660&group=NAME] or systemd[:NAME]; port 0 takes any"},
+    {.key = "handover",
+     .kind = OPTION_STRING,
+     .at = AT(handover),
+     .check = check_handover,
+     .what = "PATH",
+     .help = "take over the addresses of the pawld that listens at this unix socket, then listen there for a successor"},
     {.key = "tls-cert",
      .kind = OPTION_STRING,
      .at = AT(tls_cert),
@@ -364,6 +371,12 @@ const struct option_row option_rows[] = {
      .fallback = "text",
      .what = "text|json",
      .help = "how a line in the log is written"},
+    {.key = "log-file",
+     .kind = OPTION_STRING,
+     .at = AT(log_file),
+     .check = check_file,
+     .what = "FILE",
+     .help = "write the log to the end of this file, which HUP opens anew, and not to standard error"},
     {.key = "config",
      .kind = OPTION_STRING,
      .at = AT(config),

@@ -42,3 +42,18 @@ void peer_init(struct peer *ret, const struct sockaddr *address)
         snprintf(ret->text, sizeof(ret->text), "unix");
     }
 }
+
+void peer_learn_ids(struct peer *peer, int fd)
+{
+    struct ucred credentials;
+    socklen_t len = sizeof(credentials);
+
+    if (peer->kind != PEER_UNIX || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) != 0) {
+        return;
+    }
+    peer->has_ids = true;
+    peer->uid = credentials.uid;
+    peer->gid = credentials.gid;
+    peer->pid = credentials.pid;
+    snprintf(peer->text, sizeof(peer->text), "unix:uid=%lu,pid=%ld", (unsigned long)peer->uid, (long)peer->pid);
+}

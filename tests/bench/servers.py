@@ -167,7 +167,7 @@ class Pawld(Server):
         self.path = os.path.join(folder, "pawld.sock")
         store = f"redis://{redis.tcp}/0" if redis_link == "tcp" else "unix://" + redis.path
         argv = [*run_by, program, "--listen", f"127.0.0.1:{self.port}", "--listen", "unix:" + self.path, "--redis", store, "--recovery-window", "0",
-                "--max-connections", str(connections), "--idle-timeout", "10m", "--log-level", "warn"]
+                "--max-connections", str(connections), "--idle-timeout", "10m", "--log-level", os.environ.get("BENCH_LOG_LEVEL", "warn")]
         super().__init__("pawld", argv, os.path.join(folder, "pawld.log"))
         self.tcp = f"127.0.0.1:{self.port}"
         self.unix = "unix:" + self.path

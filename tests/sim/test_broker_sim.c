@@ -435,7 +435,7 @@ static void drain(int node)
         return;
     virtual_time_note(&sim.time, "node %d drains", node);
     sim.oracle.nodes[node].draining = true;
-    broker_drain(sim.nodes[node].broker);
+    broker_drain(sim.nodes[node].broker, false);
 }
 
 static void stall(int node)

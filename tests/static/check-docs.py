@@ -165,6 +165,8 @@ class Code:
             self.events[first] = level
             if second:
                 self.events[second] = level
+        for first, second in re.findall(r'\blog_record\((?:[^"();]*\? )?"(\w+)"(?: : "(\w+)")?', everything):
+            self.events.update((event, "info") for event in (first, second) if event)
         for event in re.findall(r'\bcomplain\(s, "(\w+)"', everything):
             self.events[event] = "warn"
         scripts = "\n".join(read(name) for name in names if name.startswith("daemon/scripts/"))

@@ -61,8 +61,8 @@ rules() {
                 breach("only client/wire.c sees libcurl")
             if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
                 breach("only daemon/redis_* sees hiredis")
-            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_front|listener|stream|redis_link|daemon)$/))
-                breach("only http_conn, http_front, listener, stream, redis_link and daemon see libevent")
+            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_front|listener|handover|stream|redis_link|daemon)$/))
+                breach("only http_conn, http_front, listener, handover, stream, redis_link and daemon see libevent")
         }
 
         if (room != "daemon")
@@ -150,6 +150,7 @@ daemon/dev_redis.c|<hiredis/hiredis.h>|yes
 daemon/redis_store.c|"hiredis/hiredis.h"|yes
 daemon/http_conn.c|<event2/event.h>|no
 daemon/listener.c|<event2/event.h>|no
+daemon/handover.c|<event2/event.h>|no
 daemon/redis_link.c|<event2/event.h>|no
 daemon/daemon.c|<event2/event.h>|no
 daemon/broker.c|<event2/event.h>|yes

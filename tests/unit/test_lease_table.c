@@ -117,7 +117,9 @@ START_TEST(P3_a_lease_is_over_at_its_deadline)
     ck_assert_ptr_nonnull(find("L", 'a', 99));
     ck_assert_ptr_null(find("L", 'a', 100));
     ck_assert_int_eq(lease_table_next_us(table), 100);
+    ck_assert_ptr_null(lease_table_due(table, 99));
     ck_assert_uint_eq(lease_table_expire(table, 99, 10), 0);
+    ck_assert_int_eq(lease_table_due(table, 100)->deadline_us, 100);
     ck_assert_uint_eq(lease_table_expire(table, 100, 10), 1);
     ck_assert(lease_table_next_us(table) == INT64_MAX);
 }

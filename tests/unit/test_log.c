@@ -8,8 +8,10 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -319,6 +321,143 @@ START_TEST(gate_lets_one_line_a_second_through)
 }
 END_TEST
 
+START_TEST(a_flood_of_equal_lines_is_summed)
+{
+    int told = 0;
+
+    log_init(LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+    for (int i = 0; i < 500; i++) {
+        log_info("lease_lost", LOG_STR("name", "a"), LOG_INT("n", 1));
+        const char *text = line();
+        if (i < 100)
+            ck_assert_str_eq(text + 25, "info lease_lost name=\"a\" n=1");
+        else if (text[0])
+            break; /* more than a second has passed: this machine is too slow for the rest */
+        if (i == 499)
+            told = 400;
+    }
+    if (!told)
+        return;
+    log_settle(false);
+    log_settle(true);
+    ck_assert_str_eq(after_time(), "info repeated of=\"lease_lost\" lines=400");
+    log_settle(true);
+    ck_assert_str_eq(line(), "");
+}
+END_TEST
+
+START_TEST(at_debug_and_of_records_every_unlike_line_is_written)
+{
+    log_init(LOG_LEVEL_DEBUG, LOG_FORMAT_TEXT);
+    for (int i = 0; i < 1000; i++) {
+        log_debug("granted", LOG_INT("token", i));
+        ck_assert_str_ne(line(), "");
+    }
+    log_init(LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+    int written = 0;
+    for (int i = 0; i < 1000; i++) {
+        log_info("expired", LOG_INT("token", i));
+        written += line()[0] != '\0';
+    }
+    ck_assert_int_ge(written, 100);
+    for (int i = 0; i < 1000; i++) {
+        log_record("lock_broken", LOG_INT("token", i));
+        ck_assert_str_ne(line(), "");
+    }
+    ck_assert_int_lt(written, 1000); /* fewer than one window for each ten lines */
+}
+END_TEST
+
+/* What the file holds, without the times of its lines. */
+static const char *file_text(const char *path)
+{
+    static char text[LINE_CAP];
+    FILE *file = fopen(path, "r");
+    char one[LINE_CAP];
+    size_t len = 0;
+
+    ck_assert_ptr_nonnull(file);
+    text[0] = '\0';
+    while (fgets(one, sizeof(one), file))
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "%s", one + 25);
+    fclose(file);
+    return text;
+}
+
+/* The same bytes, otherwise divided, are another line. */
+START_TEST(at_debug_lines_that_equal_a_recent_one_are_summed)
+{
+    log_init(LOG_LEVEL_DEBUG, LOG_FORMAT_TEXT);
+    for (int i = 0; i < 100; i++) {
+        log_debug("e", LOG_INT("n", i));
+        (void)line();
+    }
+    log_debug("e", LOG_STR("nam", "ea"), LOG_INT("n", 1));
+    ck_assert_str_ne(line(), "");
+    log_debug("e", LOG_STR("name", "a"), LOG_INT("n", 1));
+    ck_assert_str_ne(line(), "");
+}
+END_TEST
+
+START_TEST(a_file_is_appended_to_and_opened_anew)
+{
+    char folder[] = "/tmp/pawl-log-XXXXXX", path[64], moved[64];
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/log", folder);
+    snprintf(moved, sizeof(moved), "%s/log.1", folder);
+    log_init(LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+    ck_assert_int_eq(log_open(path), 0);
+    log_info("one");
+    ck_assert_str_eq(line(), "");
+    ck_assert_int_eq(rename(path, moved), 0);
+    log_info("two");
+    log_reopen();
+    log_info("three");
+    ck_assert_str_eq(file_text(moved), "info one\ninfo two\n");
+    ck_assert_str_eq(file_text(path), "info three\n");
+    /* a file that can't be opened: the old one stays, and is told */
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    log_reopen();
+    log_info("four");
+    ck_assert_int_eq(rmdir(path), 0);
+    ck_assert_int_eq(rename(moved, path), 0);
+    log_reopen();
+    log_info("five");
+    ck_assert_str_eq(file_text(path), "info one\ninfo two\ninfo five\n");
+    log_close();
+    log_info("six");
+    ck_assert_str_eq(after_time(), "info six");
+    log_reopen(); /* standard error: nothing to do */
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(log_open(folder), -1);
+    log_info("seven");
+    ck_assert_str_eq(after_time(), "info seven");
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_opened_anew_is_kept)
+{
+    char folder[] = "/tmp/pawl-log-XXXXXX", path[64], kept[64];
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/log", folder);
+    snprintf(kept, sizeof(kept), "%s/log.1", folder);
+    log_init(LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+    ck_assert_int_eq(log_open(path), 0);
+    ck_assert_int_eq(rename(path, kept), 0);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    log_reopen();
+    log_info("on");
+    log_close();
+    ck_assert_ptr_nonnull(strstr(file_text(kept), "error log_file_kept file="));
+    ck_assert_ptr_nonnull(strstr(file_text(kept), "info on\n"));
+    ck_assert(rmdir(path) == 0 && unlink(kept) == 0 && rmdir(folder) == 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("log");
@@ -338,6 +477,11 @@ int main(void)
     tcase_add_test(lines, stalled_reader_never_stops_the_daemon);
     tcase_add_test(lines, closed_standard_error_never_stops_the_daemon);
     tcase_add_test(lines, gate_lets_one_line_a_second_through);
+    tcase_add_test(lines, a_flood_of_equal_lines_is_summed);
+    tcase_add_test(lines, at_debug_and_of_records_every_unlike_line_is_written);
+    tcase_add_test(lines, at_debug_lines_that_equal_a_recent_one_are_summed);
+    tcase_add_test(lines, a_file_is_appended_to_and_opened_anew);
+    tcase_add_test(lines, a_file_that_cannot_be_opened_anew_is_kept);
     suite_add_tcase(suite, lines);
     return check_main(suite);
 }

@@ -634,7 +634,7 @@ START_TEST(help_tells_of_every_option)
         ck_assert_msg(strstr(text, variable) != NULL, "%s", variable);
         count++;
     }
-    ck_assert_uint_eq(count, 36);
+    ck_assert_uint_eq(count, 38);
     free(dump);
     free(text);
 }

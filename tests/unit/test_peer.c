@@ -7,8 +7,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "daemon/peer.h"
 
@@ -85,6 +88,33 @@ START_TEST(unix_socket)
 }
 END_TEST
 
+/* The kernel's word, not the client's: of a pair made here, both ends are this process. */
+START_TEST(ids_of_a_unix_socket)
+{
+    struct sockaddr unnamed = {.sa_family = AF_UNSPEC};
+    struct peer peer;
+    char want[PEER_TEXT];
+    int pair[2];
+
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    peer_init(&peer, &unnamed);
+    peer_learn_ids(&peer, pair[0]);
+    ck_assert(peer.has_ids);
+    ck_assert(peer.uid == getuid() && peer.gid == getgid() && peer.pid == getpid());
+    snprintf(want, sizeof(want), "unix:uid=%lu,pid=%ld", (unsigned long)getuid(), (long)getpid());
+    ck_assert_str_eq(peer.text, want);
+    close(pair[0]);
+    close(pair[1]);
+    peer_init(&peer, &unnamed);
+    peer_learn_ids(&peer, pair[0]); /* closed: nobody can tell */
+    ck_assert_str_eq(peer.text, "unix");
+    expect_nothing_claimed(&peer);
+    peer = of_ipv4("192.0.2.7", 5050);
+    peer_learn_ids(&peer, 0);
+    expect_nothing_claimed(&peer);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("peer");
@@ -93,6 +123,7 @@ int main(void)
     tcase_add_test(tcase, ipv4);
     tcase_add_test(tcase, ipv6);
     tcase_add_test(tcase, unix_socket);
+    tcase_add_test(tcase, ids_of_a_unix_socket);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }
