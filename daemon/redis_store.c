@@ -375,6 +375,7 @@ static void granted_as_asked(struct store_call *call, int64_t token)
     call->result = STORE_DONE;
     call->problem = "";
     call->ret_token = token;
+    call->ret_confirm = call->confirm;
     call->ret_ttl_ms = call->ttl_ms;
     call->holder.owner_len = call->owner_len;
     memcpy(call->holder.owner, call->owner, call->owner_len);
@@ -388,6 +389,7 @@ static void read_lease(struct store_call *call, const redisReply *reply)
         return;
     }
     call->ret_token = number_at(reply, 2);
+    call->ret_confirm = call->confirm;
     call->ret_ttl_ms = left_at(reply, 3);
     call->ret_granted_ms = number_at(reply, 4);
     read_owner(&call->holder, reply, 5);
@@ -396,8 +398,11 @@ static void read_lease(struct store_call *call, const redisReply *reply)
 static enum store_result read_acquire(struct store_call *call, const redisReply *reply)
 {
     if (status_is(reply, "granted") || status_is(reply, "repeated")) {
+        bool repeated = status_is(reply, "repeated");
         read_lease(call, reply);
-        return status_is(reply, "granted") ? STORE_DONE : STORE_REPEATED;
+        if (repeated)
+            call->ret_confirm = call->repeat_confirm;
+        return repeated ? STORE_REPEATED : STORE_DONE;
     }
     call->ret_ticket = number_at(reply, 2);
     call->ret_waiters = number_at(reply, 3);
@@ -543,7 +548,7 @@ static size_t make_tail(struct redis_store *s, struct store_call *call, char *ou
 
 static void args_acquire(struct redis_store *s, struct store_call *call)
 {
-    char tail[TAIL_MAX], block[96];
+    char tail[TAIL_MAX], block[112];
     struct text place;
 
     add_str(s, call->lease_id.text);
@@ -557,6 +562,8 @@ static void args_acquire(struct redis_store *s, struct store_call *call)
     text_int(&place, call->max_waiters);
     text_add(&place, " ", 1);
     text_int(&place, call->sweep_from);
+    text_add(&place, " ", 1);
+    text_int(&place, (int64_t)call->repeat_confirm);
     redis_link_arg(s->link, block, place.len);
 }
 
@@ -1448,20 +1455,37 @@ static bool message_is(const char *word, const char *text, size_t len, struct le
     return lease_id_parse(text + head, PAWL_LEASE_ID_LEN, ret_id) == 0;
 }
 
+/* What a forget has before the name: the number that the lease stood under, and a blank. */
+static bool take_number(const char **name, size_t *len, uint64_t *ret_number)
+{
+    uint64_t number = 0;
+    size_t at = 0;
+
+    for (; at < *len && at < 19 && (*name)[at] >= '0' && (*name)[at] <= '9'; at++)
+        number = number * 10 + (uint64_t)((*name)[at] - '0');
+    if (at == 0 || at + 1 >= *len || (*name)[at] != ' ')
+        return false;
+    *name += at + 1;
+    *len -= at + 1;
+    *ret_number = number;
+    return true;
+}
+
 /* A wake, a forget, or our own beat. */
 static void on_message(struct redis_store *s, const char *text, size_t len)
 {
     struct lease_id id;
     const char *name;
     size_t name_len;
+    uint64_t confirm;
 
     s->heard_us = clock_now_us(s->clock);
     if (message_is("wake", text, len, &id, &name, &name_len)) {
         if (s->events.wake)
             s->events.wake(s->events.arg, &id, name, name_len);
-    } else if (message_is("forget", text, len, &id, &name, &name_len)) {
+    } else if (message_is("forget", text, len, &id, &name, &name_len) && take_number(&name, &name_len, &confirm)) {
         if (s->events.forget)
-            s->events.forget(s->events.arg, &id, name, name_len);
+            s->events.forget(s->events.arg, &id, confirm, name, name_len);
     }
 }
 
