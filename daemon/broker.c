@@ -27,7 +27,8 @@
  *   OWED      nothing                     has left     as drawn; freed when all it could owe is over by itself
  *
  * PUTTING stands beside these: a request that no client made, for one lease of the table. After every attach to a life of the data that this node
- * did not know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for).
+ * did not know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for). It is put back under the number
+ * that it had: should its grant turn out to be one that nobody could be told of, the cancel, which the store gets later, finds it.
  *
  * A rider: a release carries the acquire of this node's first waiter, which is granted in the same step if it is the queue's head. The waiter is
  * CALLING meanwhile, as if it had asked by itself.
@@ -932,7 +933,8 @@ static bool put_back(struct broker *b, const struct lease *lease)
                                   .token = lease->token,
                                   .granted_ms = lease->granted_ms,
                                   .ttl_ms = left_ms,
-                                  .confirm = ++b->confirms};
+                                  .confirm = lease->confirm,
+                                  .repeat_confirm = ++b->confirms};
     b->putting++;
     submit_call(r);
     return true;

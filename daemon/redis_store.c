@@ -642,6 +642,7 @@ static void args_put_back(struct redis_store *s, struct store_call *call)
     add_str(s, s->node);
     add_int(s, (int64_t)call->confirm);
     add_known_lease(s, call);
+    add_int(s, (int64_t)call->repeat_confirm);
 }
 
 static const struct call_row {
@@ -659,7 +660,7 @@ static const struct call_row {
     [STORE_BREAK] = {SCRIPT_BREAK, 1, true, false, args_break, read_break},
     [STORE_INSPECT] = {SCRIPT_INSPECT, 1, true, true, args_inspect, read_inspect},
     [STORE_LIST] = {SCRIPT_LIST, 3, false, true, args_list, read_list},
-    [STORE_PUT_BACK] = {SCRIPT_PUT_BACK, 6, true, true, args_put_back, read_put_back},
+    [STORE_PUT_BACK] = {SCRIPT_PUT_BACK, 7, true, true, args_put_back, read_put_back},
     [STORE_CANCEL] = {SCRIPT_CANCEL, 4, true, true, args_cancel, read_cancel},
 };
 

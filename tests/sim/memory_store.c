@@ -591,7 +591,7 @@ static enum memory_status run_cancel(struct memory *m, struct command *c, struct
     bool was_first = false;
 
     if (is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0 && confirmed && m->fault != MEMORY_NO_UNDO) {
-        bury(m, lock, lock->token);
+        bury(m, lock, lock->token - 1); /* lesser tokens are kept out; another node may vouch for this one */
         c->ret_undone = true;
     }
     if (c->asked.queue && at >= 0 && m->fault != MEMORY_KEEP_PLACE) {
@@ -623,6 +623,10 @@ static enum memory_status run_put_back(struct memory *m, struct command *c, stru
     if (is_lease(lock) && lock->token == c->asked.token && strcmp(lock->id.text, c->asked.lease_id.text) == 0) {
         if (m->data.ticks > 0 && left_ms(m, lock) < c->asked.ttl_ms)
             lock->when_ms = now_ms(m) + c->asked.ttl_ms;
+        if (m->data.ticks > 0 && (lock->node != c->node->number || lock->confirm != c->asked.confirm)) {
+            lock->node = c->node->number;
+            lock->confirm = c->asked.repeat_confirm;
+        }
         c->ret_token = lock->token;
         c->ret_ttl_ms = left_ms(m, lock);
         return RAN_PUT_BACK;

@@ -420,6 +420,7 @@ struct asked *put_back(struct node *node, const struct asked *grant, int64_t lef
 {
     struct asked *asked = know(ask(node, STORE_PUT_BACK, grant->name, 'f'), grant);
 
+    asked->call.confirm = grant->call.ret_confirm;
     asked->call.ttl_ms = left_ms;
     return done(asked);
 }

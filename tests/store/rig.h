@@ -104,7 +104,8 @@ struct asked *queue_up(struct node *node, const char *name, char id);
 struct asked *queue_up_anew(struct node *node, const char *name, char id); /* another request: a twin of the first */
 struct asked *renew(struct node *node, const char *name, char id, int64_t ttl_ms);
 struct asked *renew_known(struct node *node, const struct asked *grant, int64_t ttl_ms); /* as a node whose table has the lease */
-struct asked *put_back(struct node *node, const struct asked *grant, int64_t left_ms);
+struct asked *put_back(struct node *node, const struct asked *grant,
+                       int64_t left_ms); /* under the number that the answer to the grant told */
 struct asked *release(struct node *node, const char *name, char id);
 struct asked *release_known(struct node *node, const struct asked *grant);
 struct asked *check(struct node *node, const char *name, int64_t token);
