@@ -250,6 +250,7 @@ static void letter_arrives(void *arg, int64_t hearing)
 static bool send_letter(struct memory *m, int node, bool wake, const struct lease_id *id, uint64_t confirm, int lock)
 {
     struct node *n = m->nodes[node];
+    int64_t longest_us = m->weather.late_us > m->weather.slow_us ? m->weather.late_us : m->weather.slow_us;
     struct letter *letter;
 
     if (m->fault == MEMORY_NO_WAKE)
@@ -260,7 +261,7 @@ static bool send_letter(struct memory *m, int node, bool wake, const struct leas
         return true;
     letter = block_new(m, sizeof(*letter));
     *letter = (struct letter){n, n->hearing, wake, *id, confirm, lock};
-    virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 20, m->weather.slow_us), letter_arrives, letter, 0);
+    virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 20, longest_us), letter_arrives, letter, 0);
     return true;
 }
 
@@ -379,7 +380,7 @@ static void bury(struct memory *m, struct lock *lock, int64_t token)
 static void forget(struct memory *m, const struct command *c, const struct lock *lock)
 {
     if (lock->node != c->node->number)
-        (void)send_letter(m, lock->node, false, &lock->id, lock->confirm, c->lock);
+        (void)send_letter(m, lock->node, false, &lock->id, m->fault == MEMORY_FORGET_ALL ? INT64_MAX : lock->confirm, c->lock);
 }
 
 static void write_lease(struct memory *m, struct command *c, struct lock *lock, int64_t token, int64_t granted_ms, int64_t ttl_ms)
@@ -658,6 +659,7 @@ static struct memory_run begin_run(const struct memory *m, const struct command 
                                .lock = c->lock,
                                .id = c->asked.lease_id,
                                .confirm = c->asked.confirm,
+                               .asked_ms = c->asked.ttl_ms,
                                .holder = lock->id,
                                .was_held = is_lease(lock),
                                .window = m->data.ticks > 0,
@@ -1807,6 +1809,7 @@ const char *memory_fault_word(enum memory_fault fault)
         [MEMORY_LAST_CLAIM] = "a cancel takes every claim",
         [MEMORY_RIDE_PAST] = "a rider passes the head",
         [MEMORY_NO_PUT_BACK] = "nothing is put back",
+        [MEMORY_FORGET_ALL] = "a message is about any confirmation",
     };
 
     return words[fault];

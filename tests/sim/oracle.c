@@ -199,8 +199,9 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
         if (story->claim_token == run->token && run->at_us + (run->ttl_ms + 2) * 1000 >= story->claim_us)
             story->distrusted = false;
         if (story->claim_token == run->token && story->voucher_run == story->last_run) {
-            story->voucher = run->node;
             story->voucher_run = run->number;
+            if (run->at_us + (run->asked_ms + 2) * 1000 >= story->claim_us) /* one that knows of an earlier end vouches for that alone */
+                story->voucher = run->node;
         }
         story->last_run = run->number;
         break;
