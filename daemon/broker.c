@@ -848,6 +848,16 @@ static void left_answered(struct broker_request *r)
         let_go(r);
 }
 
+/* The grant was over before it could be taken back, so nobody was woken: the line here may have put off its look to the end of an earlier lease. */
+static void look_soon(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    struct wait_line *line = wait_queue_line(b->waiters, r->name, r->name_len);
+
+    if (line)
+        look_at(b, line, earlier(wait_line_look_us(line), broker_now_us(b) + 1000));
+}
+
 static void cleaned(struct broker_request *r)
 {
     const struct store_call *call = &r->call;
@@ -865,6 +875,8 @@ static void cleaned(struct broker_request *r)
     if (call->ret_undone) {
         metrics_add(b->metrics, METRIC_UNDONE, 1);
         tell_undone(r);
+    } else if (call->holder.token == 0 && r->op == STORE_ACQUIRE) {
+        look_soon(r);
     }
     wake_of_answer(r);
     let_go(r);
