@@ -168,7 +168,7 @@ class Code:
                 self.events[second] = level
         for first, second in re.findall(r'\blog_record\((?:[^"();]*\? )?"(\w+)"(?: : "(\w+)")?', everything):
             self.events.update((event, "info") for event in (first, second) if event)
-        for event in re.findall(r'\bcomplain\(s, "(\w+)"', everything):
+        for event in re.findall(r'\bredis_complain\([^,"]+, "(\w+)"', everything):
             self.events[event] = "warn"
         scripts = "\n".join(read(name) for name in names if name.startswith("daemon/scripts/"))
         self.commands = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", scripts)}
