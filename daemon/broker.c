@@ -27,7 +27,8 @@
  *   OWED      nothing                     has left     as drawn; freed when all it could owe is over by itself
  *
  * PUTTING stands beside these: a request that no client made, for one lease of the table. After every attach to a life of the data that this node
- * did not know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for).
+ * did not know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for). It is put back under the number
+ * that it had: should its grant turn out to be one that nobody could be told of, the cancel, which the store gets later, finds it.
  *
  * A rider: a release carries the acquire of this node's first waiter, which is granted in the same step if it is the queue's head. The waiter is
  * CALLING meanwhile, as if it had asked by itself.
@@ -36,7 +37,8 @@
  *  - A lease is granted by the store's answer to an acquire and in no other way; a wake-up only makes the waiter ask again.
  *  - Every request has one confirm number for all its tries. A cancel undoes a grant only under that number, so it can't touch a lease
  *    that another call with the same lease id was told it holds.
- *  - An answer `repeated` is never undone: an earlier call may have been told.
+ *  - An answer `repeated` is never undone: an earlier call may have been told. Each try has one more number, under which it takes a lease that is
+ *    there already; no cancel carries it.
  *  - A grant whose time is up before it can be told is given back, not told.
  */
 #ifdef HAVE_CONFIG_H
@@ -336,6 +338,7 @@ static void prepare_acquire(struct broker_request *r)
     r->call.max_waiters = b->config.max_waiters_per_lock;
     r->call.sweep_from = r->sweep ? 1 + (r->call.ret_waiters > SWEEP ? draw(b) % r->call.ret_waiters : 0) : 0;
     r->sweep = false;
+    r->call.repeat_confirm = ++b->confirms;
     b->tries_open += r->wait_ms > 0;
     r->call.done = call_done;
     r->call.arg = r;
@@ -472,7 +475,7 @@ static void remember_lease(struct broker_request *r)
                           .deadline_us = r->lease_until_us,
                           .granted_ms = call->ret_granted_ms,
                           .granted_us = broker_now_us(r->broker),
-                          .confirm = call->confirm,
+                          .confirm = call->ret_confirm,
                           .name = r->name,
                           .name_len = r->name_len,
                           .owner = call->holder.owner,
@@ -845,6 +848,16 @@ static void left_answered(struct broker_request *r)
         let_go(r);
 }
 
+/* The grant was over before it could be taken back, so nobody was woken: the line here may have put off its look to the end of an earlier lease. */
+static void look_soon(struct broker_request *r)
+{
+    struct broker *b = r->broker;
+    struct wait_line *line = wait_queue_line(b->waiters, r->name, r->name_len);
+
+    if (line)
+        look_at(b, line, earlier(wait_line_look_us(line), broker_now_us(b) + 1000));
+}
+
 static void cleaned(struct broker_request *r)
 {
     const struct store_call *call = &r->call;
@@ -862,6 +875,8 @@ static void cleaned(struct broker_request *r)
     if (call->ret_undone) {
         metrics_add(b->metrics, METRIC_UNDONE, 1);
         tell_undone(r);
+    } else if (call->holder.token == 0 && r->op == STORE_ACQUIRE) {
+        look_soon(r);
     }
     wake_of_answer(r);
     let_go(r);
@@ -930,7 +945,8 @@ static bool put_back(struct broker *b, const struct lease *lease)
                                   .token = lease->token,
                                   .granted_ms = lease->granted_ms,
                                   .ttl_ms = left_ms,
-                                  .confirm = ++b->confirms};
+                                  .confirm = lease->confirm,
+                                  .repeat_confirm = ++b->confirms};
     b->putting++;
     submit_call(r);
     return true;
@@ -1028,6 +1044,19 @@ static void pass_lock(struct store_call *call, const struct store_lock *lock)
 /* Refusals that need no store come by the same way as all answers: later, as a failed call. */
 static void submit_refused(struct broker_request *r);
 
+/* Also what a renewal confirms whose answer is still on its way. Should a request wait here under this very lease id, it is older than this call, and its
+ * grant to come is not meant. */
+static void give_up(struct broker_request *release)
+{
+    struct broker *b = release->broker;
+    const struct wait_line *line = wait_queue_line(b->waiters, release->name, release->name_len);
+
+    if (line && wait_line_find(line, &release->lease_id, NULL))
+        lease_table_drop(b->leases, release->name, release->name_len, &release->lease_id);
+    else
+        lease_table_give_up(b->leases, release->name, release->name_len, &release->lease_id, release->call.confirm);
+}
+
 static void fill_call(struct broker_request *r)
 {
     struct broker *b = r->broker;
@@ -1058,9 +1087,9 @@ static void fill_call(struct broker_request *r)
         if (known && r->op == STORE_RELEASE)
             metrics_observe(b->metrics, HISTOGRAM_HOLD, broker_now_us(b) - known->granted_us);
     }
-    call->contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
     if (r->op == STORE_RELEASE)
-        lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
+        give_up(r);
+    call->contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
 }
 
 static bool start_wait(struct broker_request *r)
@@ -1279,7 +1308,10 @@ static void on_attached(void *arg, bool new_life, bool window_open)
 
 static void on_detached(void *arg)
 {
-    ((struct broker *)arg)->attached = false;
+    struct broker *b = arg;
+
+    b->attached = false;
+    lease_table_answers_lost(b->leases);
 }
 
 static void on_look(void *arg)
@@ -1321,9 +1353,9 @@ static void on_wake(void *arg, const struct lease_id *id, const char *name, size
         wake(arg, id, name, name_len, broker_now_us(arg));
 }
 
-static void on_forget(void *arg, const struct lease_id *id, const char *name, size_t name_len)
+static void on_forget(void *arg, const struct lease_id *id, uint64_t confirm, const char *name, size_t name_len)
 {
-    lease_table_drop(((struct broker *)arg)->leases, name, name_len, id);
+    lease_table_give_up(((struct broker *)arg)->leases, name, name_len, id, confirm);
 }
 
 struct store_events broker_store_events(struct broker *b)

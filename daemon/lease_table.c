@@ -27,10 +27,18 @@ struct entry {
 
 TAILQ_HEAD(entry_list, entry);
 
+#define GIVEN_UP 1024 /* more than leases have an answer on its way, as a rule. One that is crowded out may stay in the table for its ttl */
+
+struct given_up { /* of this lease, whatever stands under this number or a lesser one */
+    struct lease_id id;
+    uint64_t confirm;
+};
+
 struct lease_table {
     struct entry *by_name;
     struct heap due;
-    struct entry_list todo, rest; /* every entry is on one of them */
+    struct entry_list todo, rest;       /* every entry is on one of them */
+    struct given_up given_up[GIVEN_UP]; /* by the id's hash */
 };
 
 struct lease_table *lease_table_new(void)
@@ -94,10 +102,26 @@ static struct entry *entry_new(const struct lease *lease)
     return entry;
 }
 
+static struct given_up *given_up(struct lease_table *table, const struct lease_id *id)
+{
+    return &table->given_up[name_hash(id->text, PAWL_LEASE_ID_LEN) % GIVEN_UP];
+}
+
+static bool was_given_up(struct lease_table *table, const struct lease *lease)
+{
+    const struct given_up *slot = given_up(table, &lease->id);
+
+    return lease->confirm <= slot->confirm && strcmp(slot->id.text, lease->id.text) == 0;
+}
+
 int lease_table_put(struct lease_table *table, const struct lease *lease)
 {
     struct entry *there = find(table, lease->name, lease->name_len), *entry;
 
+    if (was_given_up(table, lease)) {
+        lease_table_see(table, lease->name, lease->name_len, lease->token);
+        return 0;
+    }
     if (there && there->lease.token > lease->token)
         return 0;
     if (there && there->lease.token == lease->token && strcmp(there->lease.id.text, lease->id.text) == 0) {
@@ -139,6 +163,24 @@ void lease_table_drop(struct lease_table *table, const char *name, size_t name_l
 
     if (entry && strcmp(entry->lease.id.text, id->text) == 0)
         remove_entry(table, entry);
+}
+
+void lease_table_give_up(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id, uint64_t confirm)
+{
+    struct entry *entry = find(table, name, name_len);
+    bool known = entry && strcmp(entry->lease.id.text, id->text) == 0;
+
+    if (known && entry->lease.confirm > confirm)
+        return;
+    if (!known || entry->lease.confirm < confirm)
+        *given_up(table, id) = (struct given_up){*id, confirm};
+    if (known)
+        remove_entry(table, entry);
+}
+
+void lease_table_answers_lost(struct lease_table *table)
+{
+    memset(table->given_up, 0, sizeof(table->given_up));
 }
 
 void lease_table_see(struct lease_table *table, const char *name, size_t name_len, int64_t token)

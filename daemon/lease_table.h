@@ -21,7 +21,7 @@ struct lease {
     int64_t deadline_us; /* not later than the store's own */
     int64_t granted_ms;  /* the store's time, opaque */
     int64_t granted_us;  /* when this node first knew of it */
-    uint64_t confirm;    /* of the call that was last told it */
+    uint64_t confirm;    /* the number that it stands under in the store */
     const char *name, *owner;
     size_t name_len, owner_len;
 };
@@ -29,7 +29,8 @@ struct lease {
 struct lease_table *lease_table_new(void);
 void lease_table_free(struct lease_table *table); /* takes NULL */
 
-/* Takes a lease in, or its new deadline. One with a lesser token than the entry there is ignored; a greater one replaces it. Strings are copied.
+/* Takes a lease in, or its new deadline. One with a lesser token than the entry there is ignored; a greater one replaces it. One that was given up already
+ * (see below) is no more than a token that was seen. Strings are copied.
  * Returns 0, or -1 without memory (an older entry stays as it was). */
 int lease_table_put(struct lease_table *table, const struct lease *lease) __attribute__((warn_unused_result));
 
@@ -38,6 +39,12 @@ const struct lease *lease_table_find(struct lease_table *table, const char *name
                                      int64_t now_us);
 
 void lease_table_drop(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id);
+
+/* What stood under this number or a lesser one is given up: released, or another node's matter now. Drops the entry, unless its number is greater: it was
+ * renewed since. What is not known yet, its answer being on its way, will not be taken in. */
+void lease_table_give_up(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id, uint64_t confirm);
+/* No answer is on its way any more: a call that is sent again keeps its number, and its answer is to be taken in. */
+void lease_table_answers_lost(struct lease_table *table);
 
 /* A greater token was seen at this lock: a lesser entry is history. */
 void lease_table_see(struct lease_table *table, const char *name, size_t name_len, int64_t token);

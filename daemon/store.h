@@ -69,15 +69,17 @@ struct store_call {
     int64_t granted_ms; /* renew, put back: from the lease table too (store time, opaque) */
     int64_t
         deadline_us; /* the store calls `done` by then (on its clock), whatever happens; a lease that is made and must be copied takes longer */
-    uint64_t confirm;    /* acquire, renew, put back: this call's own number, unique in the node; cancel: the number to undo, 0 none */
-    bool queue;          /* acquire: take a place when it is not free; cancel: give the place up */
-    bool contended;      /* acquire, release: others are known to wait for this lock (a hint, for speed only) */
-    bool comes_back;     /* acquire: this lease id may have had a place before; cancel: it may want it back, within seconds */
-    int64_t ticket;      /* acquire: the place held before, 0 none */
-    int64_t max_waiters; /* acquire: the most this lock's queue may hold */
-    int64_t sweep_from;  /* acquire: also look for waiters of dead nodes, a few hundred from this place on (1 = the first); 0 no */
-    int64_t look_at;     /* list: about how many keys to look at */
-    const char *prefix;  /* list */
+    uint64_t
+        confirm; /* acquire, renew: this call's own number, unique in the node; put back: the lease's; cancel: the number to undo, 0 none */
+    uint64_t repeat_confirm; /* acquire, put back: another number, for a lease that is there already; unique too, and no cancel's */
+    bool queue;              /* acquire: take a place when it is not free; cancel: give the place up */
+    bool contended;          /* acquire, release: others are known to wait for this lock (a hint, for speed only) */
+    bool comes_back;         /* acquire: this lease id may have had a place before; cancel: it may want it back, within seconds */
+    int64_t ticket;          /* acquire: the place held before, 0 none */
+    int64_t max_waiters;     /* acquire: the most this lock's queue may hold */
+    int64_t sweep_from;      /* acquire: also look for waiters of dead nodes, a few hundred from this place on (1 = the first); 0 no */
+    int64_t look_at;         /* list: about how many keys to look at */
+    const char *prefix;      /* list */
     size_t prefix_len;
     char cursor[PAWL_CURSOR_MAX + 1];                                        /* list: in and out; "0" starts and ends */
     void (*on_lock)(struct store_call *call, const struct store_lock *lock); /* list: once a lock, before done */
@@ -96,6 +98,8 @@ struct store_call {
     int64_t ret_token;   /* acquire, renew, release */
     int64_t ret_ttl_ms;  /* acquire, renew: from sent_us; check: left when answered */
     int64_t ret_granted_ms;
+    uint64_t
+        ret_confirm; /* acquire, renew: the number that the lease stands under now; of a node's numbers for a lease the later is the greater */
     int64_t ret_replicas;       /* acquire, renew: copies that have it, where that is waited for */
     bool ret_fresh;             /* acquire: NOT_REPLICATED: granted by this very call, so it can be undone */
     int64_t ret_ticket;         /* acquire that did not get it: the place taken, 0 none */
@@ -123,8 +127,10 @@ struct store_events {
     void (*window_closed)(void *arg);                             /* grants can be made */
     void (*missed)(void *arg);                                    /* messages may have been lost: look at every waiter again */
     void (*answered)(void *arg, int64_t us);                      /* a call's round trip, for the histogram */
-    void (*wake)(void *arg, const struct lease_id *lease_id, const char *name, size_t len);   /* a waiter's turn may have come */
-    void (*forget)(void *arg, const struct lease_id *lease_id, const char *name, size_t len); /* this lease is another node's matter now */
+    void (*wake)(void *arg, const struct lease_id *lease_id, const char *name, size_t len); /* a waiter's turn may have come */
+    /* This lease, which stood under this number of the node's, is over or another node's matter now. May come before the answer to the call that had that
+     * number, and after the answer to one with a greater number, which it is not about. */
+    void (*forget)(void *arg, const struct lease_id *lease_id, uint64_t confirm, const char *name, size_t len);
 };
 
 struct store_status { /* strings are borrowed until the next turn */

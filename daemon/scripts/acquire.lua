@@ -1,8 +1,9 @@
 -- Takes the lock, or takes a place in its queue.
 --
 -- KEYS  as common, 1 to 6
--- ARGV  4 lease id  5 ttl ms  6 "node confirm granted_ms owner"  7 "queue ticket most sweep": queue 1 = take a place when it is not free, 2 = and this lease id may have had one before; the
---       ticket of an earlier place (0 none); the most waiters this lock may have; from which place on to look for dead waiters (0 no)
+-- ARGV  4 lease id  5 ttl ms  6 "node confirm granted_ms owner"  7 "queue ticket most sweep number": queue 1 = take a place when it is not free, 2 = and this lease id may have had one before; the
+--       ticket of an earlier place (0 none); the most waiters this lock may have; from which place on to look for dead waiters (0 no);
+--       the confirm number for a lease that is there already
 -- Answer
 --   {'granted', token}                                   token is new and the greatest ever; ttl, time and owner as asked
 --   {'granted', fence, token, ttl, granted_ms, owner}    the same, where they are others
@@ -34,7 +35,7 @@ end
 -- include library.lua
 local id, ttl, tail = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local own, confirm = string.match(tail, '^(%x+) (%d+) ')
-local wait, place, most, sweep_from = string.match(ARGV[7], '^(%d) (%d+) (%d+) (%d+)$')
+local wait, place, most, sweep_from, number = string.match(ARGV[7], '^(%d) (%d+) (%d+) (%d+) (%d+)$')
 
 -- Returns the ticket; 0: none wanted; nil: the queue is full.
 local function enqueue()
@@ -116,8 +117,8 @@ if not lease then
     return {'foreign', token}
 end
 
--- This id's own lease: an earlier call was granted it, and may have been told. So this call must not undo it, and says so by confirm number 0;
--- unless it was an earlier run of this very call. A lease from before this life of the data may be stale: it gets a token of this life.
+-- This id's own lease: an earlier call was granted it, and may have been told. So this call must not undo it: it takes the lease under a number that
+-- no undo carries; unless it was an earlier run of this very call. A lease from before this life of the data may be stale: it gets a token of this life.
 take_turn(id, own, confirm)
 local mine = lease.node == own and lease.confirm == confirm
 local left, token = math.max(ttl, redis.call('PTTL', KEYS[5])), lease.token
@@ -125,6 +126,6 @@ if token <= tonumber(life) then
     token = redis.call('INCR', KEYS[2])
     fence = token
 end
-write(id, token, own .. ' ' .. (mine and confirm or '0') .. ' ' .. text(lease.granted) .. ' ' .. lease.owner, text(left))
+write(id, token, own .. ' ' .. (mine and confirm or number) .. ' ' .. text(lease.granted) .. ' ' .. lease.owner, text(left))
 forget(lease, own)
 return {mine and 'granted' or 'repeated', fence, token, left, lease.granted, lease.owner}

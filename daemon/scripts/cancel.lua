@@ -7,14 +7,15 @@
 --         describe who holds the lock afterwards (0 and '' when nobody does); own 1 if that is this very lease id, by another call
 --
 -- Invariants: deletes a lease only if lease id, node and confirm number are those of the call being undone, so it can't kill a lease that a
--- retry was told it holds; takes away a place only with the last claim to it.
+-- retry was told it holds; takes away a place only with the last claim to it. While leases are put back, what stands may be an older copy of what
+-- another node vouches for: the tombstone keeps lesser tokens out, not this one.
 
 -- include common.lua
 -- include library.lua
 local id, own = ARGV[4], ARGV[5]
 local undone, was_first = 0, false
 if lease and lease.id == id and lease.node == own and lease.confirm == ARGV[6] and ARGV[6] ~= '0' then
-    bury(lease.token)
+    bury(lease.token - 1)
     undone, lease, stored = 1, nil, false
 end
 if ARGV[7] ~= '0' then

@@ -2,6 +2,7 @@
 --
 -- Invariants
 --   A lock is one string: "lease_id token node confirm granted_ms owner", with a PX, written by one SET: it is never without an end.
+--   The confirm number is unique to the run that wrote it, within its node: numbered anew by each call that is told "you hold it".
 --   A tombstone "released token" stands for a lease that was given up while the recovery window was open; it is no holder.
 --   queue is a sorted set lease_id -> ticket (from the fence), waiters a hash lease_id -> claims; both hold the same lease ids.
 --   A claim "node life confirm" is one request that waits for the place. Several may (a client that came back while its old connection
@@ -60,10 +61,11 @@ local function tell(node, message)
     return type(heard) == 'number' and heard > 0
 end
 
--- Another node granted or last renewed this lease: it is not that one's matter any more.
+-- Another node granted or last renewed this lease: it is not that one's matter any more, as far as the number goes that it stood under. By it the
+-- node knows a message that is older than a renewal of its own.
 local function forget(lease, own)
     if lease.node ~= own then
-        tell(lease.node, 'forget ' .. lease.id .. ' ' .. name)
+        tell(lease.node, 'forget ' .. lease.id .. ' ' .. lease.confirm .. ' ' .. name)
     end
 end
 

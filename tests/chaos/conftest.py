@@ -10,4 +10,4 @@ from pathlib import Path
 for folder in (Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[1] / "lib"):
     sys.path.insert(0, str(folder))
 
-from pawltest.fixtures import pytest_configure, pytest_runtest_protocol  # noqa: E402,F401
+from pawltest.fixtures import pytest_configure, pytest_runtest_makereport, pytest_runtest_protocol, world  # noqa: E402,F401

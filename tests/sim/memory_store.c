@@ -72,6 +72,7 @@ struct command { /* on its way: owned by its one pending event */
     enum memory_status status;
     int64_t run;
     int64_t ret_fence, ret_token, ret_ttl_ms, ret_granted_ms, ret_ticket, ret_waiters, ret_incarnation, ret_identity, ret_ticks;
+    uint64_t ret_confirm;
     struct lease_id ret_woken;
     bool ret_undone, ret_own;
     struct store_holder holder;
@@ -127,6 +128,7 @@ struct letter { /* a message on its way */
     int64_t hearing;
     bool wake;
     struct lease_id id;
+    uint64_t confirm; /* of a forget */
     int lock;
 };
 
@@ -234,16 +236,21 @@ static void letter_arrives(void *arg, int64_t hearing)
         return;
     }
     if (!n->dead && n->hearing == letter->hearing) {
-        virtual_time_note(n->memory->time, "node %d hears %s %.8s", n->number, letter->wake ? "wake" : "forget", letter->id.text);
-        (letter->wake ? n->events.wake : n->events.forget)(n->events.arg, &letter->id, name, 1);
+        virtual_time_note(n->memory->time, "node %d hears %s %.8s #%d", n->number, letter->wake ? "wake" : "forget", letter->id.text,
+                          (int)letter->confirm);
+        if (letter->wake)
+            n->events.wake(n->events.arg, &letter->id, name, 1);
+        else
+            n->events.forget(n->events.arg, &letter->id, letter->confirm, name, 1);
     }
     block_free(n->memory, letter);
 }
 
 /* PUBLISH: true when somebody has subscribed, which does not mean that it arrives. */
-static bool tell(struct memory *m, int node, bool wake, const struct lease_id *id, int lock)
+static bool send_letter(struct memory *m, int node, bool wake, const struct lease_id *id, uint64_t confirm, int lock)
 {
     struct node *n = m->nodes[node];
+    int64_t longest_us = m->weather.late_us > m->weather.slow_us ? m->weather.late_us : m->weather.slow_us;
     struct letter *letter;
 
     if (m->fault == MEMORY_NO_WAKE)
@@ -253,9 +260,14 @@ static bool tell(struct memory *m, int node, bool wake, const struct lease_id *i
     if (virtual_time_chance(m->time, m->weather.deaf))
         return true;
     letter = block_new(m, sizeof(*letter));
-    *letter = (struct letter){n, n->hearing, wake, *id, lock};
-    virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 20, m->weather.slow_us), letter_arrives, letter, 0);
+    *letter = (struct letter){n, n->hearing, wake, *id, confirm, lock};
+    virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 20, longest_us), letter_arrives, letter, 0);
     return true;
+}
+
+static bool tell(struct memory *m, int node, const struct lease_id *id, int lock)
+{
+    return send_letter(m, node, true, id, 0, lock);
 }
 
 /* ---- the scripts ---- */
@@ -315,7 +327,7 @@ static void take_turn(struct memory *m, const struct command *c, struct lock *lo
         if (!is_claim_of(claim, c) && m->fault != MEMORY_LAST_CLAIM)
             others[count++] = *claim;
         if (claim->node != c->node->number)
-            (void)tell(m, claim->node, true, &c->asked.lease_id, c->lock);
+            (void)tell(m, claim->node, &c->asked.lease_id, c->lock);
     }
     keep_claims(lock, at, others, count);
 }
@@ -346,14 +358,14 @@ static void wake_next(struct memory *m, struct command *c, struct lock *lock)
         c->ret_woken = first->id;
         return;
     }
-    if (tell(m, claimant(m, first), true, &first->id, c->lock))
+    if (tell(m, claimant(m, first), &first->id, c->lock))
         return;
     for (size_t i = 1; i < 5 && i < lock->count; i++) {
         if (lock->places[i].claims[0].node == c->node->number) {
             c->ret_woken = lock->places[i].id;
             return;
         }
-        if (tell(m, lock->places[i].claims[0].node, true, &lock->places[i].id, c->lock))
+        if (tell(m, lock->places[i].claims[0].node, &lock->places[i].id, c->lock))
             return;
     }
 }
@@ -368,7 +380,7 @@ static void bury(struct memory *m, struct lock *lock, int64_t token)
 static void forget(struct memory *m, const struct command *c, const struct lock *lock)
 {
     if (lock->node != c->node->number)
-        (void)tell(m, lock->node, false, &lock->id, c->lock);
+        (void)send_letter(m, lock->node, false, &lock->id, m->fault == MEMORY_FORGET_ALL ? INT64_MAX : lock->confirm, c->lock);
 }
 
 static void write_lease(struct memory *m, struct command *c, struct lock *lock, int64_t token, int64_t granted_ms, int64_t ttl_ms)
@@ -380,7 +392,7 @@ static void write_lease(struct memory *m, struct command *c, struct lock *lock, 
     lock->id = c->asked.lease_id;
     lock->token = c->ret_token = token;
     lock->node = c->node->number;
-    lock->confirm = c->asked.confirm;
+    lock->confirm = c->ret_confirm = c->asked.confirm;
     lock->granted_ms = c->ret_granted_ms = granted_ms;
     lock->when_ms = now_ms(m) + lasts_ms;
     c->ret_ttl_ms = ttl_ms;
@@ -480,7 +492,7 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
                 return RAN_FULL;
             c->ret_waiters = (int64_t)lock->count;
             if (host != c->node->number)
-                (void)tell(m, host, true, &turn, c->lock);
+                (void)tell(m, host, &turn, c->lock);
             else if (m->fault != MEMORY_NO_WAKE)
                 c->ret_woken = turn;
             return RAN_TURN;
@@ -498,7 +510,7 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
     write_lease(m, c, lock, lock->token <= m->data.base || m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token, lock->granted_ms,
                 c->ret_ttl_ms);
     if (!run->again && m->fault != MEMORY_REPEAT_UNDONE)
-        lock->confirm = 0; /* an earlier call may have been told: nobody undoes it any more */
+        lock->confirm = c->ret_confirm = c->asked.repeat_confirm; /* an earlier call may have been told: no undo has this number */
     return run->again ? RAN_GRANTED : RAN_REPEATED;
 }
 
@@ -580,7 +592,7 @@ static enum memory_status run_cancel(struct memory *m, struct command *c, struct
     bool was_first = false;
 
     if (is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0 && confirmed && m->fault != MEMORY_NO_UNDO) {
-        bury(m, lock, lock->token);
+        bury(m, lock, lock->token - 1); /* lesser tokens are kept out; another node may vouch for this one */
         c->ret_undone = true;
     }
     if (c->asked.queue && at >= 0 && m->fault != MEMORY_KEEP_PLACE) {
@@ -612,6 +624,10 @@ static enum memory_status run_put_back(struct memory *m, struct command *c, stru
     if (is_lease(lock) && lock->token == c->asked.token && strcmp(lock->id.text, c->asked.lease_id.text) == 0) {
         if (m->data.ticks > 0 && left_ms(m, lock) < c->asked.ttl_ms)
             lock->when_ms = now_ms(m) + c->asked.ttl_ms;
+        if (m->data.ticks > 0 && (lock->node != c->node->number || lock->confirm != c->asked.confirm)) {
+            lock->node = c->node->number;
+            lock->confirm = c->asked.repeat_confirm;
+        }
         c->ret_token = lock->token;
         c->ret_ttl_ms = left_ms(m, lock);
         return RAN_PUT_BACK;
@@ -621,8 +637,8 @@ static enum memory_status run_put_back(struct memory *m, struct command *c, stru
     write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms);
     if (c->asked.token > m->data.fence)
         m->data.fence = c->asked.token;
-    if (m->data.ticks < 2 && m->data.used < 22)
-        m->data.ticks = 2;
+    if (m->data.ticks < 3 && m->data.used < 21)
+        m->data.ticks = 3;
     return RAN_PUT_BACK;
 }
 
@@ -643,6 +659,7 @@ static struct memory_run begin_run(const struct memory *m, const struct command 
                                .lock = c->lock,
                                .id = c->asked.lease_id,
                                .confirm = c->asked.confirm,
+                               .asked_ms = c->asked.ttl_ms,
                                .holder = lock->id,
                                .was_held = is_lease(lock),
                                .window = m->data.ticks > 0,
@@ -964,6 +981,7 @@ static void fill_answer(struct store_call *call, const struct command *c, enum s
     call->ret_token = c->ret_token;
     call->ret_ttl_ms = c->ret_ttl_ms;
     call->ret_granted_ms = c->ret_granted_ms;
+    call->ret_confirm = c->ret_confirm;
     call->ret_ticket = c->ret_ticket;
     call->ret_position = c->ret_ticket;
     call->ret_waiters = c->ret_waiters;
@@ -1791,6 +1809,7 @@ const char *memory_fault_word(enum memory_fault fault)
         [MEMORY_LAST_CLAIM] = "a cancel takes every claim",
         [MEMORY_RIDE_PAST] = "a rider passes the head",
         [MEMORY_NO_PUT_BACK] = "nothing is put back",
+        [MEMORY_FORGET_ALL] = "a message is about any confirmation",
     };
 
     return words[fault];

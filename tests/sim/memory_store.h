@@ -42,6 +42,7 @@ enum memory_fault {
     MEMORY_LAST_CLAIM,    /* cancel takes the place away from those who still claim it */
     MEMORY_RIDE_PAST,     /* a release's rider is granted although it is not the head */
     MEMORY_NO_PUT_BACK,   /* leases are said to be over instead of being put back */
+    MEMORY_FORGET_ALL,    /* a message is about a lease and not about one of its confirmations */
     MEMORY_FAULTS
 };
 
@@ -72,7 +73,8 @@ struct memory_run { /* one run of a call's script, whether or not its answer arr
     bool was_held, window;      /* window: it was open */
     uint64_t confirm;
     int64_t token, ttl_ms, ticket;
-    bool again; /* the lease had been made by an earlier run of the same call */
+    int64_t asked_ms; /* the ttl that the call came with */
+    bool again;       /* the lease had been made by an earlier run of the same call */
     bool undone;
     bool ghost; /* its connection has gone: nobody will read the answer */
 };
@@ -93,6 +95,7 @@ struct memory_weather { /* how hostile; may change at any time. Chances are in 1
     int64_t hang;       /* a command takes longer than any deadline */
     int64_t cut;        /* a connection breaks as a command is sent on it */
     int64_t deaf;       /* a message gets lost */
+    int64_t late_us;    /* the longest way of a message, if that is longer */
     int64_t sick;       /* the server refuses a command, or answers oddly */
 };
 

@@ -64,6 +64,7 @@ static struct sim {
     enum memory_fault fault;
     int locks, clients, node_count;
     int64_t repeats; /* how often a client asks twice, in 10,000 */
+    int64_t wanders; /* how often it asks another node */
     bool ending, over;
     struct sim_node nodes[MEMORY_NODES];
     struct client client[CLIENTS];
@@ -321,7 +322,7 @@ static void ask_for(struct story *story, int node, enum store_op op)
 
 static int node_for(const struct client *c)
 {
-    return chance(3000) ? any_node() : c->node;
+    return chance(sim.wanders) ? any_node() : c->node;
 }
 
 static void holder_acts(struct client *c)
@@ -508,6 +509,8 @@ static void weather_changes(void *arg, int64_t tag)
             w->slow_us = virtual_time_spread(&sim.time, 200, 300000);
         if (sim.kind == DEAF || sim.kind == ALL)
             w->deaf = between(0, 10000);
+        if (sim.kind == LOSSES || sim.kind == ALL)
+            w->late_us = chance(5000) ? virtual_time_spread(&sim.time, 1000, 1000000) : 0;
         if (sim.kind == CUTS || sim.kind == ALL) {
             w->cut = virtual_time_spread(&sim.time, 1, 500);
             w->hang = chance(3000) ? virtual_time_spread(&sim.time, 1, 300) : 0;
@@ -562,6 +565,7 @@ static void set_up(uint64_t seed, enum memory_fault fault, bool trace)
     sim.locks = (int)between(1, MEMORY_LOCKS);
     sim.clients = (int)between(2, CLIENTS);
     sim.repeats = chance(4000) ? 0 : virtual_time_spread(&sim.time, 20, 1500);
+    sim.wanders = chance(7000) ? 3000 : 10000;
     memory_snapshot(sim.memory);
     for (int64_t i = chance(4000) ? 1 : between(2, 4); i > 0; i--)
         start_node();

@@ -10,6 +10,7 @@
     rights in Redis      daemon/scripts/*.lua                      the ACL line in docs/operations.md
     scripts              daemon/redis_script.h                     docs/internals.md
     recipes              docs/recipes/*                            docs/clients.md; and tests/recipes/recipes.py has a row for each
+    tests, switches      tests/, docs/model/runs                   the failures in docs/guarantees.md, the holes in docs/model/README.md
 
 each in both directions; and every relative link in README.md, CHANGELOG.md and docs/*.md leads somewhere. Without an argument: first the
 self-test, in which a copy of the tree is spoilt in one place after the other and each must be found, then the tree. The standard library is
@@ -167,7 +168,7 @@ class Code:
                 self.events[second] = level
         for first, second in re.findall(r'\blog_record\((?:[^"();]*\? )?"(\w+)"(?: : "(\w+)")?', everything):
             self.events.update((event, "info") for event in (first, second) if event)
-        for event in re.findall(r'\bcomplain\(s, "(\w+)"', everything):
+        for event in re.findall(r'\bredis_complain\([^,"]+, "(\w+)"', everything):
             self.events[event] = "warn"
         scripts = "\n".join(read(name) for name in names if name.startswith("daemon/scripts/"))
         self.commands = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", scripts)}
@@ -270,6 +271,7 @@ class Checker:
             self.internals()
             self.security()
             self.recipes()
+            self.tests()
         except Unreadable as problem:
             self.breach(str(problem))
         self.links()
@@ -421,6 +423,39 @@ class Checker:
                 self.breach(f"docs/clients.md: how {name} is run isn't said")
         self.same("tests/recipes/recipes.py", "recipe", there, re.findall(r'^ *Recipe\("\w+", "([^"]+)"', self.read("tests/recipes/recipes.py"), re.M))
 
+    # ---- what is said to be held by a test
+
+    def known_tests(self):
+        """Names of the tests, in C and in Python, and of the switches of the models."""
+        known = set()
+        for folder, _, files in os.walk(os.path.join(self.top, "tests")):
+            for name in files:
+                path = os.path.relpath(os.path.join(folder, name), self.top)
+                if re.fullmatch(r"test_\w+\.c", name):
+                    known |= set(re.findall(r"^START_TEST\((\w+)\)", self.read(path), re.M))
+                elif re.fullmatch(r"test_\w+\.py", name):
+                    known |= set(re.findall(r"^(?:    )?def (test_\w+)\(", self.read(path), re.M))
+        if len(known) < 100:
+            raise Unreadable(f"the tests can't be found any more: {len(known)} of them")
+        return known | set(re.findall(r"^ +(NO_\w+) ", self.read("docs/model/runs"), re.M))
+
+    def tests(self):
+        known = self.known_tests()
+        tables = (("docs/guarantees.md", "| what fails |", 4, None), ("docs/model/README.md", "| hole |", 2, [f"H{i}" for i in range(1, 18)]))
+        for where, head, column, wanted in tables:
+            rows = table(self.read(where), head)
+            if len(rows) < 10:
+                self.breach(f"{where}: the table that begins with '{head}' can't be read")
+            if wanted:
+                self.same(where, "hole", wanted, [row[0] for row in rows])
+            for row in rows:
+                names = code_of(row[column]) if len(row) == column + 1 else []
+                if not names:
+                    self.breach(f"{where}: '{row[0]}' names no test")
+                for name in names:
+                    if name not in known:
+                        self.breach(f"{where}: '{row[0]}': there is no test {name}")
+
     def pages(self):
         for name in ["README.md", "CHANGELOG.md"] + [name for name in self.names if name.startswith("docs/") and name.endswith(".md")]:
             if os.path.exists(os.path.join(self.top, name)):
@@ -506,7 +541,18 @@ SPOILT = [
     ("docs/clients.md", "\nphp docs/recipes/pawl_lock.php ", "\nphp pawl_lock.php ", "how pawl_lock.php is run"),
     ("tests/recipes/recipes.py", 'Recipe("go", "pawl_lock.go"', 'Recipe("go", "lock.go"', "recipe pawl_lock.go is missing"),
     ("README.md", "(docs/api.md)", "(api.md)", "there is no api.md"),
+    ("tests/system/test_recovery.py", "def test_p3_twice_in_one_window(", "def test_p3_thrice_in_one_window(", "there is no test test_p3_twice_in_one_window"),
+    ("tests/store/test_store_life.c", "START_TEST(P2_C10_tokens_rise_through_flushall)", "START_TEST(P2_C10_tokens)",
+     "there is no test P2_C10_tokens_rise_through_flushall"),
+    ("docs/guarantees.md", " `test_p3_twice_in_one_window` |", " |", "'that happens again in the window' names no test"),
+    ("docs/guarantees.md", "| what fails | holders |", "| failure | holders |", "can't be read"),
+    ("docs/model/runs", "    NO_REPLID ", "    NO_REPL ", "there is no test NO_REPLID"),
+    ("docs/model/README.md", "| H12 | ", "| H18 | ", "hole H12 is missing"),
 ]
+
+
+def not_a_test(folder, names):
+    return [name for name in names if not os.path.isdir(os.path.join(folder, name)) and not re.fullmatch(r"test_\w+\.(c|py)", name)]
 
 
 def self_test(top):
@@ -516,6 +562,7 @@ def self_test(top):
         copy = os.path.join(folder, "tree")
         for name in ("daemon", "docs", "proto", "tests/recipes"):
             shutil.copytree(os.path.join(top, name), os.path.join(copy, name))
+        shutil.copytree(os.path.join(top, "tests"), os.path.join(copy, "tests"), ignore=not_a_test, dirs_exist_ok=True)
         for name in ("README.md", "CHANGELOG.md", "LICENSE"):
             shutil.copyfile(os.path.join(top, name), os.path.join(copy, name))
         for name, old, new, wanted in SPOILT:

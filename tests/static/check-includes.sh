@@ -88,6 +88,12 @@ rules() {
             breach("the store is seen through store.h; only the daemon, which builds it, names redis_*")
         if (in_daemon && included == "redis_url" && stem !~ /^(redis_.*|daemon|options.*)$/)
             breach("the store is seen through store.h; only options and daemon know the URL it lives at")
+        if (in_daemon && included ~ /^redis_(calls|hints|store)$/ && stem ~ /^redis_/ && stem != included && stem != "redis_store")
+            breach("redis_store is above the other redis_*, and alone sees redis_calls and redis_hints")
+        if (in_daemon && included == "redis_question" && stem ~ /^redis_/ && stem !~ /^redis_(question|calls)$/)
+            breach("only redis_calls asks by redis_question")
+        if (stem ~ /^redis_(life|answer)$/ && in_daemon && included ~ /^redis_/ && included !~ /^redis_(life|answer|link|script)$/)
+            breach("redis_life and redis_answer are the lowest but for the link")
         if (stem ~ /^redis_/ && in_daemon && included ~ /^http/)
             breach("the store knows nothing of HTTP")
         if (stem == "store" && in_daemon && included ~ /^(http|redis)/)
@@ -177,6 +183,13 @@ daemon/api_admin.c|"daemon/redis_link.h"|yes
 daemon/redis_store.c|"daemon/broker.h"|yes
 daemon/redis_store.c|"daemon/api_locks.h"|yes
 daemon/redis_link.c|"daemon/http.h"|yes
+daemon/redis_store.c|"daemon/redis_calls.h"|no
+daemon/redis_calls.c|"daemon/redis_question.h"|no
+daemon/redis_calls.c|"daemon/redis_store.h"|yes
+daemon/redis_hints.c|"daemon/redis_calls.h"|yes
+daemon/redis_store.c|"daemon/redis_question.h"|yes
+daemon/redis_answer.c|"daemon/redis_question.h"|yes
+daemon/redis_life.h|"daemon/redis_link.h"|no
 daemon/redis_store.c|"daemon/store.h"|no
 daemon/redis_store.c|"daemon/redis_script.h"|no
 daemon/store.h|"daemon/redis_store.h"|yes

@@ -86,7 +86,7 @@ static void on_answered(void *arg, int64_t us)
     ck_assert_int_ge(us, 0);
 }
 
-static void take_note(struct node *node, char kind, const struct lease_id *id, const char *name, size_t len)
+static void take_note(struct node *node, char kind, const struct lease_id *id, uint64_t confirm, const char *name, size_t len)
 {
     struct note *note = &node->notes[node->note_count];
 
@@ -95,18 +95,19 @@ static void take_note(struct node *node, char kind, const struct lease_id *id, c
     node->note_count++;
     note->kind = kind;
     note->id = *id;
+    note->confirm = confirm;
     memcpy(note->name, name, len);
     note->name[len] = '\0';
 }
 
 static void on_wake(void *arg, const struct lease_id *id, const char *name, size_t len)
 {
-    take_note(arg, 'w', id, name, len);
+    take_note(arg, 'w', id, 0, name, len);
 }
 
-static void on_forget(void *arg, const struct lease_id *id, const char *name, size_t len)
+static void on_forget(void *arg, const struct lease_id *id, uint64_t confirm, const char *name, size_t len)
 {
-    take_note(arg, 'f', id, name, len);
+    take_note(arg, 'f', id, confirm, name, len);
 }
 
 struct node *rig_node(int64_t window_ms)
@@ -216,19 +217,34 @@ static void hear_all(struct node *node)
     }
 }
 
-bool node_took(struct node *node, char kind, char id, const char *name)
+static struct note *note_of(struct node *node, char kind, char id, const char *name)
 {
     struct lease_id wanted = id_of(id);
 
     hear_all(node);
     for (size_t i = 0; i < node->note_count; i++) {
         struct note *note = &node->notes[i];
-        if (note->kind == kind && strcmp(note->id.text, wanted.text) == 0 && strcmp(note->name, name) == 0) {
-            *note = node->notes[--node->note_count];
-            return true;
-        }
+        if (note->kind == kind && strcmp(note->id.text, wanted.text) == 0 && strcmp(note->name, name) == 0)
+            return note;
     }
-    return false;
+    return NULL;
+}
+
+bool node_took(struct node *node, char kind, char id, const char *name)
+{
+    struct note *note = note_of(node, kind, id, name);
+
+    if (note)
+        *note = node->notes[--node->note_count];
+    return note;
+}
+
+bool node_forgot(struct node *node, char id, const char *name, uint64_t confirm)
+{
+    const struct note *note = note_of(node, 'f', id, name);
+    bool wanted = note && note->confirm == confirm;
+
+    return node_took(node, 'f', id, name) && wanted;
 }
 
 bool node_heard_nothing(struct node *node)
@@ -308,6 +324,8 @@ struct asked *ask(struct node *node, enum store_op op, const char *name, char id
         asked->call.lease_id = id_of(id);
     if (op == STORE_ACQUIRE || op == STORE_RENEW || op == STORE_PUT_BACK)
         asked->call.confirm = ++node->confirm;
+    if (op == STORE_ACQUIRE || op == STORE_PUT_BACK)
+        asked->call.repeat_confirm = ++node->confirm;
     return asked;
 }
 
@@ -402,6 +420,7 @@ struct asked *put_back(struct node *node, const struct asked *grant, int64_t lef
 {
     struct asked *asked = know(ask(node, STORE_PUT_BACK, grant->name, 'f'), grant);
 
+    asked->call.confirm = grant->call.ret_confirm;
     asked->call.ttl_ms = left_ms;
     return done(asked);
 }

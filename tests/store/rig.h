@@ -26,6 +26,7 @@
 struct note {  /* a message that a node got */
     char kind; /* 'w': wake, 'f': forget */
     struct lease_id id;
+    uint64_t confirm; /* of a forget */
     char name[PAWL_NAME_MAX + 1];
 };
 
@@ -77,6 +78,7 @@ size_t node_pending(const struct node *node); /* calls and beats on their way */
 int64_t node_fence(const struct node *node);
 /* Whether this message came; each is taken once. All that was published before the call has arrived. */
 bool node_took(struct node *node, char kind, char id, const char *name);
+bool node_forgot(struct node *node, char id, const char *name, uint64_t confirm); /* the same for a forget with this number */
 bool node_heard_nothing(struct node *node);
 
 int64_t now_us(void);
@@ -102,7 +104,8 @@ struct asked *queue_up(struct node *node, const char *name, char id);
 struct asked *queue_up_anew(struct node *node, const char *name, char id); /* another request: a twin of the first */
 struct asked *renew(struct node *node, const char *name, char id, int64_t ttl_ms);
 struct asked *renew_known(struct node *node, const struct asked *grant, int64_t ttl_ms); /* as a node whose table has the lease */
-struct asked *put_back(struct node *node, const struct asked *grant, int64_t left_ms);
+struct asked *put_back(struct node *node, const struct asked *grant,
+                       int64_t left_ms); /* under the number that the answer to the grant told */
 struct asked *release(struct node *node, const char *name, char id);
 struct asked *release_known(struct node *node, const struct asked *grant);
 struct asked *check(struct node *node, const char *name, int64_t token);

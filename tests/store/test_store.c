@@ -912,7 +912,7 @@ END_TEST
 START_TEST(H7_the_node_that_vouched_is_told_when_another_takes_over)
 {
     for (int how = 0; how < 4; how++) {
-        take(one, "L", 'a');
+        struct asked *a = take(one, "L", 'a'), *last;
         if (how == 0)
             EXPECT(release(two, "L", 'a'), STORE_DONE);
         else if (how == 1)
@@ -921,15 +921,34 @@ START_TEST(H7_the_node_that_vouched_is_told_when_another_takes_over)
             EXPECT(renew(two, "L", 'a', TTL_MS), STORE_DONE);
         else
             EXPECT(acquire(two, "L", 'a'), STORE_REPEATED);
-        ck_assert(node_took(one, 'f', 'a', "L"));
+        ck_assert(node_forgot(one, 'a', "L", a->call.ret_confirm));
         ck_assert(node_heard_nothing(one) && node_heard_nothing(two));
         if (how < 2)
             continue;
-        EXPECT(renew(two, "L", 'a', TTL_MS), STORE_DONE); /* from now on it is the other's own */
+        last = EXPECT(renew(two, "L", 'a', TTL_MS), STORE_DONE); /* from now on it is the other's own */
         ck_assert(node_heard_nothing(one) && node_heard_nothing(two));
         EXPECT(release(one, "L", 'a'), STORE_DONE);
-        ck_assert(node_took(two, 'f', 'a', "L"));
+        ck_assert(node_forgot(two, 'a', "L", last->call.ret_confirm));
     }
+}
+END_TEST
+
+/* By its number a node knows which of its confirmations a message is about: of a node's numbers for a lease the later is the greater. */
+START_TEST(H7_each_confirmation_has_a_number_of_its_own)
+{
+    struct asked *a = take(one, "L", 'a'), *b, *c;
+
+    b = EXPECT(acquire(two, "L", 'a'), STORE_REPEATED);
+    ck_assert(node_forgot(one, 'a', "L", a->call.confirm));
+    ck_assert(b->call.ret_confirm != b->call.confirm); /* else its undo would end what others were told (P1, H1) */
+    c = EXPECT(acquire(one, "L", 'a'), STORE_REPEATED);
+    ck_assert(node_forgot(two, 'a', "L", b->call.ret_confirm));
+    ck_assert_uint_gt(c->call.ret_confirm, a->call.ret_confirm);
+    a = EXPECT(renew(one, "L", 'a', TTL_MS), STORE_DONE);
+    ck_assert_uint_gt(a->call.ret_confirm, c->call.ret_confirm);
+    EXPECT(break_lock(two, "L"), STORE_DONE);
+    ck_assert(node_forgot(one, 'a', "L", a->call.ret_confirm));
+    ck_assert(node_heard_nothing(one) && node_heard_nothing(two));
 }
 END_TEST
 
@@ -1226,7 +1245,7 @@ struct model_place {
 };
 struct model_lock {
     int holder, holder_node; /* -1: free */
-    uint64_t confirm;        /* of the call whose undo would end it; 0: of none */
+    uint64_t confirm;        /* that it stands under */
     int64_t token;
     struct model_place places[IDS];
     int waiting;
@@ -1313,7 +1332,7 @@ static void model_acquire(struct dice *dice, int step, struct model_lock *m, int
         mine = m->holder_node == node && m->confirm == a->call.confirm;
         DICE_ASSERT(dice, step, a->call.result == (mine ? STORE_DONE : STORE_REPEATED) && a->call.ret_token == m->token);
         model_grant(m, id, node, a);
-        m->confirm = mine ? a->call.confirm : 0;
+        m->confirm = mine ? a->call.confirm : a->call.repeat_confirm;
     } else if (m->holder < 0 && (m->waiting == 0 || m->places[0].id == id)) {
         DICE_ASSERT(dice, step, a->call.result == STORE_DONE && a->call.ret_token > *greatest);
         *greatest = a->call.ret_token;
@@ -1517,6 +1536,7 @@ int main(void)
     tcase_add_test(undo, H1_the_same_confirm_number_of_another_node_is_another_number);
     tcase_add_test(undo, P8_an_undone_grant_is_the_next_waiters);
     tcase_add_test(undo, H7_the_node_that_vouched_is_told_when_another_takes_over);
+    tcase_add_test(undo, H7_each_confirmation_has_a_number_of_its_own);
     tcase_add_test(undo, H7_a_nodes_own_calls_send_no_message);
     tcase_add_test(undo, P8_C37_a_free_lock_without_waiters_leaves_nothing_in_the_store);
     tcase_add_test(turns, P2_plain_calls_of_one_turn_share_runs_and_get_each_its_own_answer);

@@ -651,7 +651,6 @@ START_TEST(P8_cancel_works_in_the_window)
     ck_assert(c->call.ret_undone);
     ck_assert_str_eq(c->call.ret_woken.text, ""); /* nobody can be granted yet */
     ck_assert_int_eq(c->call.ret_waiters, 1);
-    EXPECT(renew_known(one, a, TTL_MS), STORE_LOST); /* and an older copy of it does not return */
     close_window();
     EXPECT(queue_up(two, "L", 'c'), STORE_DONE);
 }
@@ -795,13 +794,74 @@ START_TEST(P1_put_back_after_the_window_only_asks)
 }
 END_TEST
 
-START_TEST(H1_an_undo_of_the_acquire_does_not_hit_the_lease_that_was_put_back)
+/* Its client turns out not to have got the answer, while the lease is being put back or after. */
+START_TEST(P8_an_undo_finds_the_grant_that_was_put_back)
 {
-    struct asked *a = take(one, "L", 'a');
+    struct asked *a = take(one, "L", 'a'), *c;
 
     lose_everything();
     EXPECT(put_back(one, a, TTL_MS), STORE_DONE);
-    ck_assert(!EXPECT(cancel(one, a), STORE_DONE)->call.ret_undone);
+    ck_assert_int_gt(EXPECT(inspect(one, "L", '\0'), STORE_DONE)->call.holder.token, 0);
+    c = EXPECT(cancel(one, a), STORE_DONE);
+    ck_assert(c->call.ret_undone);
+    close_window();
+    take(two, "L", 'b');
+}
+END_TEST
+
+/* What a repeat or a renewal was told is put back under their number: the undo of the first call does not hit it. */
+START_TEST(P1_H1_an_undo_does_not_hit_what_others_were_told_and_was_put_back)
+{
+    for (int how = 0; how < 2; how++) {
+        struct asked *a = take(one, "L", 'a'), *later;
+
+        later = how ? renew(one, "L", 'a', TTL_MS) : acquire(one, "L", 'a');
+        lose_everything();
+        EXPECT(put_back(one, later, TTL_MS), STORE_DONE);
+        ck_assert(!EXPECT(cancel(one, a), STORE_DONE)->call.ret_undone);
+        EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
+        close_window();
+        EXPECT(release(one, "L", 'a'), STORE_DONE);
+    }
+}
+END_TEST
+
+/* An older copy shows the lease as it was before a repeat, by this node or the other, was told that it holds. */
+START_TEST(P1_H1_a_put_back_takes_an_older_copy_of_the_lease_away_from_its_undo)
+{
+    for (int how = 0; how < 2; how++) {
+        struct node *repeating = how ? two : one;
+        struct asked *a = take(one, "L", 'a'), *again;
+
+        redis_server_ok(&redis, "SAVE");
+        again = EXPECT(acquire(repeating, "L", 'a'), STORE_REPEATED);
+        restart();
+        hold_window_open();
+        EXPECT(put_back(repeating, again, TTL_MS), STORE_DONE);
+        ck_assert(!EXPECT(cancel(one, a), STORE_DONE)->call.ret_undone);
+        EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
+        close_window();
+        EXPECT(release(one, "L", 'a'), STORE_DONE);
+    }
+}
+END_TEST
+
+/* The same, and the undo comes first. Lesser tokens stay out all the same. */
+START_TEST(P1_H1_an_undo_in_the_window_leaves_the_lease_to_another_node_that_vouches_for_it)
+{
+    struct asked *older = take(two, "L", 'b'), *a, *again;
+
+    EXPECT(release(two, "L", 'b'), STORE_DONE);
+    a = take(one, "L", 'a');
+    redis_server_ok(&redis, "SAVE");
+    again = EXPECT(acquire(two, "L", 'a'), STORE_REPEATED);
+    restart();
+    hold_window_open();
+    ck_assert(EXPECT(cancel(one, a), STORE_DONE)->call.ret_undone);
+    EXPECT(put_back(one, older, TTL_MS), STORE_LOST);
+    EXPECT(put_back(two, again, TTL_MS), STORE_DONE);
+    close_window();
+    EXPECT(acquire(one, "L", 'c'), STORE_HELD);
     EXPECT(check(one, "L", a->call.ret_token), STORE_DONE);
 }
 END_TEST
@@ -843,7 +903,7 @@ START_TEST(H5_a_repeated_acquire_of_a_lease_from_before_this_life_gets_a_new_tok
     ck_assert_int_gt(again->call.ret_token, base_of_life());
     ck_assert_int_eq(again->call.ret_granted_ms, a->call.ret_granted_ms);
     ck_assert_str_eq(again->call.holder.owner, "owner a");
-    ck_assert(node_took(one, 'f', 'a', "L")); /* else the older node could put it back after a release (H7) */
+    ck_assert(node_forgot(one, 'a', "L", a->call.ret_confirm)); /* else the older node could put it back after a release (H7) */
     EXPECT(check(one, "L", a->call.ret_token), STORE_LOST);
     EXPECT(check(one, "L", again->call.ret_token), STORE_DONE);
     ck_assert(!EXPECT(cancel(two, again), STORE_DONE)->call.ret_undone); /* the holder was told before, by the first call (P1) */
@@ -1010,7 +1070,10 @@ int main(void)
     tcase_add_test(back, H15_put_back_lifts_the_fence);
     tcase_add_test(back, H15_what_was_put_back_once_is_put_back_again_after_a_second_loss);
     tcase_add_test(back, P1_put_back_after_the_window_only_asks);
-    tcase_add_test(back, H1_an_undo_of_the_acquire_does_not_hit_the_lease_that_was_put_back);
+    tcase_add_test(back, P8_an_undo_finds_the_grant_that_was_put_back);
+    tcase_add_test(back, P1_H1_an_undo_does_not_hit_what_others_were_told_and_was_put_back);
+    tcase_add_test(back, P1_H1_a_put_back_takes_an_older_copy_of_the_lease_away_from_its_undo);
+    tcase_add_test(back, P1_H1_an_undo_in_the_window_leaves_the_lease_to_another_node_that_vouches_for_it);
     tcase_add_test(back, P3_each_put_back_keeps_the_window_open_for_three_ticks_but_not_for_ever);
     tcase_add_test(after, H5_a_repeated_acquire_of_a_lease_from_before_this_life_gets_a_new_token);
     tcase_add_test(after, P7_H5_a_call_that_is_run_again_in_a_later_life_has_a_new_token_and_can_be_undone);

@@ -135,6 +135,72 @@ def test_h7_a_release_in_the_window_leaves_a_tombstone(world, redis, name):
     assert taken["token"] > grant["token"]
 
 
+# The sum behind the window has to leave room for a store timeout that no stalled answer of these tests reaches.
+PATIENT = ["--store-timeout", "3s", "--recovery-window", "6s"]
+
+
+def leases(pawld):
+    return pawld.api().metrics()["pawl_leases"]
+
+
+def test_p3_h7_a_message_that_was_overtaken_takes_no_later_renewal_away(world, redis, name):
+    """Broken: a lease that is renewed through A, B and A within the delay of one message is in no node's table, and is not put back. (P3, H7)"""
+    proxy = world.proxy(redis.address)
+    a, b = world.pawld(proxy.redis_url, PATIENT), world.pawld(redis, PATIENT)
+    grant = a.api().must("acquire", name, ttl_ms=LONG_TTL)
+    mark = a.api().must("acquire", f"{name}/mark", ttl_ms=LONG_TTL)
+    proxy.stall_messages = True
+    b.api().must("renew", name, lease_id=grant["lease_id"], ttl_ms=LONG_TTL)
+    a.api().must("renew", name, lease_id=grant["lease_id"], ttl_ms=LONG_TTL)
+    b.api().must("release", f"{name}/mark", lease_id=mark["lease_id"])
+    assert leases(a) == 2, "no message has come through"
+    proxy.stall_messages = False
+    until(lambda: leases(a) < 2, 20, "A hears that the later of the two locks is free, so it has heard of the first before")
+    redis.command("FLUSHALL")
+    until(lambda: redis.holds(name), 20, "the lease is put back")
+    assert renew_when_possible(a.api(), name, grant["lease_id"])[1]["token"] == grant["token"]
+
+
+def test_h7_a_message_that_overtook_an_answer_is_heeded(world, redis, name):
+    """Broken: A reads that B renewed the lease, and after that the answer to its own earlier renewal, and goes on vouching for it: released through B it
+    comes back with the next loss. (H7)"""
+    proxy = world.proxy(redis.address)
+    a, b = world.pawld(proxy.redis_url, PATIENT), world.pawld(redis, PATIENT)
+    grant = a.api().must("acquire", name, ttl_ms=LONG_TTL)
+    mark = a.api().must("acquire", f"{name}/mark", ttl_ms=LONG_TTL)
+    before = redis.command("GET", redis.lock_key(name))
+    proxy.stall_answers = True
+    with a.conn() as conn:
+        conn.send_request("POST", f"/v1/locks/{name}/renew", {"lease_id": grant["lease_id"], "ttl_ms": LONG_TTL})
+        until(lambda: redis.command("GET", redis.lock_key(name)) != before, 20, "A's renewal has run")
+        b.api().must("renew", name, lease_id=grant["lease_id"], ttl_ms=LONG_TTL)
+        b.api().must("release", f"{name}/mark", lease_id=mark["lease_id"])
+        until(lambda: leases(a) == 0, 20, "A has heard")
+        proxy.stall_answers = False
+        assert conn.read_reply().status == 200
+    assert leases(a) == 0
+    b.api().must("release", name, lease_id=grant["lease_id"])
+    redis.command("FLUSHALL")
+    until(lambda: b.api().acquire(name)[0] == 200, 30, "nothing of it comes back")
+
+
+def test_h7_a_release_gives_up_what_a_renewal_on_its_way_confirms(world, redis, name):
+    """Broken: the answer to a renewal that was sent before the release comes after it, and the node vouches for a lease that was released. (H7)"""
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, PATIENT)
+    grant = pawld.api().must("acquire", name, ttl_ms=LONG_TTL)
+    before = redis.command("GET", redis.lock_key(name))
+    proxy.stall_answers = True
+    with pawld.conn() as renewing, pawld.conn() as releasing:
+        renewing.send_request("POST", f"/v1/locks/{name}/renew", {"lease_id": grant["lease_id"], "ttl_ms": LONG_TTL})
+        until(lambda: redis.command("GET", redis.lock_key(name)) != before, 20, "the renewal has run")
+        releasing.send_request("POST", f"/v1/locks/{name}/release", {"lease_id": grant["lease_id"]})
+        until(lambda: not redis.holds(name), 20, "the release has run")
+        proxy.stall_answers = False
+        assert (renewing.read_reply().status, releasing.read_reply().status) == (200, 200)
+    assert leases(pawld) == 0
+
+
 def test_p3_a_node_that_comes_late_drops_what_is_gone(world, redis, name):
     """Broken: a node that was cut off over the window goes on vouching for leases that others have taken since. (P4)"""
     proxy = world.proxy(redis.address)

@@ -205,6 +205,22 @@ def test_p1_deposed_master_neither_grants_nor_renews(world, name):
     assert old.holds(f"{name}/held")
 
 
+def test_p2_a_deposed_master_hands_out_lesser_tokens_than_the_new_one(world, name):
+    """Broken: a node that does not know yet that its master is deposed hands out a token that a guard takes after one of the new master's. (P2)"""
+    old, new = make_pair(world)
+    with_old = world.pawld(old, ["--recovery-window", "3s"])
+    first = with_old.api().must("acquire", f"{name}/first", ttl_ms=LONG_TTL)
+    until(lambda: new.holds(f"{name}/first"), what="the replica has it")
+    new.command("REPLICAOF", "NO", "ONE")
+    with_new = world.pawld(new, ["--recovery-window", "3s"])
+    later = with_new.api().must("acquire", f"{name}/l", ttl_ms=LONG_TTL)
+    assert with_new.api().inspect(f"{name}/first")[1]["token"] == first["token"]
+    for i in range(100):
+        late = with_old.api().must("acquire", f"{name}/{i}", ttl_ms=LONG_TTL)
+        assert first["token"] < late["token"] < later["token"]
+    assert with_old.api().must("acquire", f"{name}/l", ttl_ms=LONG_TTL)["token"] < later["token"], "two holders, and the guard knows the later one"
+
+
 def test_dev_has_no_replicas():
     """Broken: --dev takes an option under which nothing could ever be granted."""
     code, _, problem = run("--dev", "--min-replicas", "1")

@@ -63,7 +63,7 @@ def unavailable(api, name=None, deadline_s=10.0):
 
 def until_unavailable(pawld):
     api = pawld.api()
-    until(lambda: api.acquire("probe", ttl_ms=1)[0] == 503, what="acquire answers 503")
+    until(lambda: api.acquire("probe", ttl_ms=500)[0] == 503, what="acquire answers 503")  # a shorter one may come too late to be told: 503 as well
     return api
 
 

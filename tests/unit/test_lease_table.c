@@ -37,19 +37,25 @@ static struct lease_id id_of(char digit)
     return id;
 }
 
-static void put(const char *name, char id, int64_t token, int64_t deadline_us)
+static void put_numbered(const char *name, char id, int64_t token, int64_t deadline_us, uint64_t confirm)
 {
     struct lease lease = {.id = id_of(id),
                           .token = token,
                           .deadline_us = deadline_us,
                           .granted_ms = token * 2,
                           .granted_us = token * 3,
+                          .confirm = confirm,
                           .name = name,
                           .name_len = strlen(name),
                           .owner = "somebody",
                           .owner_len = 8};
 
     ck_assert_int_eq(lease_table_put(table, &lease), 0);
+}
+
+static void put(const char *name, char id, int64_t token, int64_t deadline_us)
+{
+    put_numbered(name, id, token, deadline_us, 0);
 }
 
 static const struct lease *find(const char *name, char id, int64_t now_us)
@@ -64,6 +70,13 @@ static void drop(const char *name, char id)
     struct lease_id gone = id_of(id);
 
     lease_table_drop(table, name, strlen(name), &gone);
+}
+
+static void forget(const char *name, char id, uint64_t confirm)
+{
+    struct lease_id gone = id_of(id);
+
+    lease_table_give_up(table, name, strlen(name), &gone, confirm);
 }
 
 START_TEST(what_is_put_in_is_found_whole)
@@ -303,6 +316,47 @@ START_TEST(random_steps_agree_with_an_array)
 }
 END_TEST
 
+START_TEST(P3_H7_a_message_about_an_earlier_confirmation_drops_nothing)
+{
+    put_numbered("L", 'a', 5, 100, 7);
+    put_numbered("L", 'a', 5, 100, 9); /* renewed here after the other node had taken it */
+    forget("L", 'a', 7);
+    forget("L", 'b', 9);
+    forget("M", 'a', 9);
+    ck_assert_ptr_nonnull(find("L", 'a', 0));
+    put_numbered("L", 'a', 5, 100, 11);
+    forget("L", 'a', 11);
+    ck_assert_uint_eq(lease_table_count(table), 0);
+    put_numbered("L", 'a', 5, 100, 12);
+    forget("L", 'a', 13); /* put back under a number that the table never saw, or released */
+    ck_assert_uint_eq(lease_table_count(table), 0);
+}
+END_TEST
+
+START_TEST(H7_an_answer_that_comes_after_the_message_about_it_is_not_taken_in)
+{
+    put_numbered("L", 'a', 5, 100, 7);
+    forget("L", 'a', 9);
+    ck_assert_uint_eq(lease_table_count(table), 0);
+    put_numbered("L", 'a', 5, 100, 9);
+    ck_assert_uint_eq(lease_table_count(table), 0);
+    put_numbered("L", 'a', 5, 100, 10);
+    ck_assert_ptr_nonnull(find("L", 'a', 0));
+
+    put_numbered("M", 'b', 6, 100, 20); /* what the answer tells is history for older leases all the same */
+    forget("M", 'c', 21);               /* not known yet */
+    ck_assert_ptr_nonnull(find("M", 'b', 0));
+    put_numbered("M", 'c', 8, 100, 21);
+    ck_assert_ptr_null(find("M", 'b', 0));
+    ck_assert_ptr_null(find("M", 'c', 0));
+
+    forget("N", 'd', 30);
+    lease_table_answers_lost(table); /* the call is sent again, with its number */
+    put_numbered("N", 'd', 9, 100, 30);
+    ck_assert_ptr_nonnull(find("N", 'd', 0));
+}
+END_TEST
+
 START_TEST(free_takes_null)
 {
     lease_table_free(NULL);
@@ -324,6 +378,8 @@ int main(void)
     tcase_add_test(tcase, P9_expiry_takes_the_earliest_and_no_more_than_asked);
     tcase_add_test(tcase, C42_long_names_and_prefixes_are_locks_of_their_own);
     tcase_add_test(tcase, random_steps_agree_with_an_array);
+    tcase_add_test(tcase, P3_H7_a_message_about_an_earlier_confirmation_drops_nothing);
+    tcase_add_test(tcase, H7_an_answer_that_comes_after_the_message_about_it_is_not_taken_in);
     tcase_add_test(tcase, free_takes_null);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

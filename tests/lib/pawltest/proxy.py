@@ -5,6 +5,8 @@ One thread and one selector serve all connections; the test turns the knobs from
     delay_up_s, delay_down_s    what a chunk waits before it is passed on ("up" goes to the server, "down" comes back)
     jitter_s                    a random extra of 0 .. jitter_s on each downward chunk (order is kept)
     stall_up, stall_down        nothing passes that way; it is kept and goes on when the knob is turned back
+    stall_messages              the same for what comes back on connections that have sent SUBSCRIBE, and
+    stall_answers               for what comes back on all others
     hole                        a black hole: what arrives, either way, is thrown away for good (also connections made meanwhile)
     slam                        new connections are closed as soon as they are accepted
     lose_reply_to(marker)       the next request that contains these bytes is passed on; its connection is cut when an answer arrives
@@ -63,6 +65,7 @@ class _Pair:
         self.down = _Side(self, server, client, False)
         self.holed = False
         self.doomed = False
+        self.listens = False  # it has sent SUBSCRIBE
         self.resp = _RespCounter()
 
     def sides(self):
@@ -104,7 +107,7 @@ class Proxy:
 
     def __init__(self, target, unix_path=None, resp=False):
         self.delay_up_s = self.delay_down_s = self.jitter_s = 0.0
-        self.stall_up = self.stall_down = self.hole = self.slam = False
+        self.stall_up = self.stall_down = self.stall_messages = self.stall_answers = self.hole = self.slam = False
         self.connects = 0
         self.commands = collections.Counter()
         self.resp = resp
@@ -218,7 +221,9 @@ class Proxy:
         return wait
 
     def _stalled(self, side):
-        return self.stall_up if side.up else self.stall_down
+        if side.up:
+            return self.stall_up
+        return self.stall_down or (self.stall_messages if side.pair.listens else self.stall_answers)
 
     def _accept(self, door):
         while True:
@@ -269,6 +274,7 @@ class Proxy:
             pair.holed = True  # a stream with a piece missing can't go on
             return
         if side.up:
+            pair.listens = pair.listens or b"SUBSCRIBE" in data
             if self.resp:
                 pair.resp.feed(data, self.commands)
             if self._marker is not None and not pair.doomed and self._marker in data:
