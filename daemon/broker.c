@@ -172,10 +172,12 @@ static int64_t poll_us(struct broker *b)
     return b->config.poll_ms * (900 + (int64_t)(draw(b) % 200)); /* 0.9 to 1.1 of it */
 }
 
+/* Sees to the alarm itself, so that no look is set that nobody comes to. */
 static void look_at(struct broker *b, struct wait_line *line, int64_t at_us)
 {
     if (wait_line_look_at(b->waiters, line, at_us) != 0)
         log_error("out_of_memory", LOG_STR("what", "wait line"));
+    b->host.alarm(b->host.arg, at_us);
 }
 
 /* ---- making and freeing ---- */

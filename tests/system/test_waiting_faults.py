@@ -264,3 +264,24 @@ def test_c36_many_locks_through_an_outage(world, redis):
     assert {waiter.status for waiter in waiters} == {200}
     close_all(waiters)
     until_clean(redis, 60)
+
+
+def test_c06_the_first_ones_wait_ends_while_it_looks_too_early(world, redis, name):
+    """Broken: a node that took the holder's lease for shorter than it is looks too early, the wait of the one that looked ends meanwhile, and the next one
+    is left to the slow poll. (C06)"""
+    proxy = world.proxy(redis.address)
+    there = world.pawld(proxy.redis_url, ["--store-timeout", "20s"])
+    api = world.pawld(redis).api()
+    proxy.delay_up_s = 1.0
+    begun = time.monotonic()
+    assert api.acquire(name, ttl_ms=4000)[0] == 200
+    # by the node's reckoning the lease ends a second early: 3 s from the beginning. The first one's look then takes 0.3 s to get to Redis
+    first = Waiter(there.address, name, int((begun + 3.15 - time.monotonic()) * 1000))
+    second = Waiter(there.address, name, 30_000)
+    standing(api, name, 2)
+    proxy.delay_up_s = 0.3
+    first.refused()
+    second.granted()
+    assert second.sent + second.took_s - (begun + 4.0) < SOON_S, "it slept on a free lock"
+    second.release()
+    close_all([first, second])
