@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/api.h"
+#include "daemon/event_streams.h"
 #include "daemon/http_front.h"
 
 #ifndef PACKAGE_VERSION
@@ -102,6 +103,7 @@ static void gather(struct api *api)
     metrics_set(m, METRIC_ATTACHES, store.attaches);
     metrics_set(m, METRIC_OPENINGS, store.openings);
     metrics_set(m, METRIC_CONNECTS, store.connects);
+    metrics_set(m, METRIC_STREAMS, event_streams_count(api->streams));
     metrics_set(m, METRIC_CONNECTIONS, counts.connections);
     metrics_set(m, METRIC_CONNECTIONS_ACCEPTED, counts.accepted);
     metrics_set(m, METRIC_CONNECTIONS_REFUSED, counts.refused);

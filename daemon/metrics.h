@@ -42,6 +42,8 @@
     X(TLS_HANDSHAKES,       counter,  "pawl_tls_handshakes_total",           "TLS handshakes with clients that succeeded.") \
     X(TLS_FAILED,           counter,  "pawl_tls_handshakes_failed_total",    "TLS handshakes with clients that failed or took too long.") \
     X(TLS_EXPIRY,           gauge,    "pawl_tls_certificate_expiry_timestamp_seconds", "When the certificate of the tls: addresses ends, in seconds since 1970; 0 without one.") \
+    X(STREAMS,              gauge,    "pawl_event_streams",                  "Event streams open.") \
+    X(STREAMS_DROPPED,      counter,  "pawl_event_streams_dropped_total",    "Event streams ended because their client read too slowly.") \
     X(WAITERS,              gauge,    "pawl_waiters",                        "Requests waiting for a lock on this node.")
 /* clang-format on */
 

@@ -24,6 +24,10 @@ const struct route routes[] = {
     {"inspect", HTTP_GET, ROUTE_LOCK, "", PARAM_BIT(LEASE_ID), api_inspect, ACCESS_READ},
     {"list", HTTP_GET, ROUTE_FIXED, "/v1/locks", PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT) | PARAM_BIT(CURSOR), api_list, ACCESS_READ},
     {"status", HTTP_GET, ROUTE_FIXED, "/v1/status", NO_PARAMS, api_status, ACCESS_READ},
+    {"events", HTTP_GET, ROUTE_FIXED, "/v1/events", PARAM_BIT(SINCE) | PARAM_BIT(NAME) | PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT), api_events,
+     ACCESS_READ},
+    {"event_stream", HTTP_GET, ROUTE_FIXED, "/v1/events/stream", PARAM_BIT(SINCE) | PARAM_BIT(NAME) | PARAM_BIT(PREFIX), api_event_stream,
+     ACCESS_READ},
     {"healthz", HTTP_GET, ROUTE_FIXED, "/healthz", NO_PARAMS, api_healthz, OPEN_TO_ALL},
     {"readyz", HTTP_GET, ROUTE_FIXED, "/readyz", NO_PARAMS, api_readyz, OPEN_TO_ALL},
     {"metrics", HTTP_GET, ROUTE_FIXED, "/metrics", NO_PARAMS, api_metrics, ACCESS_READ},
@@ -168,7 +172,7 @@ static bool read_params(struct api_call *call, const struct http_request *reques
 
 void router_handle(void *ctx, struct http_exchange *x, const struct http_request *request)
 {
-    struct api_call call = {.api = ctx, .exchange = x, .peer = request->peer};
+    struct api_call call = {.api = ctx, .exchange = x, .peer = request->peer, .last_event_id = request->last_event_id};
     struct http_slice raw_name;
     char name[PAWL_NAME_MAX + 1], allow[32];
     const struct route *route = find(request, &raw_name, allow, sizeof(allow));
