@@ -617,6 +617,7 @@ static void tell_expired(const struct broker *b, const struct lease *lease)
 {
     log_info("expired", LOG_TEXT("name", lease->name, lease->name_len), LOG_INT("token", lease->token), LOG_ID("lease", lease->id.text),
              LOG_TEXT("owner", lease->owner, lease->owner_len), LOG_INT("held_ms", (broker_now_us(b) - lease->granted_us) / 1000));
+    metrics_add(b->metrics, METRIC_EXPIRED, 1);
     tell_ended(b, lease, NULL);
 }
 
