@@ -75,6 +75,7 @@ typedef void api_handler(struct api_call *call);
 api_handler api_acquire, api_renew, api_release, api_check, api_break, api_inspect, api_list; /* api_locks.c */
 api_handler api_status, api_healthz, api_readyz, api_metrics;                                 /* api_admin.c */
 api_handler api_events, api_event_stream;                                                     /* api_events.c */
+api_handler api_page, api_page_script, api_page_style, api_page_icon;                         /* api_page.c */
 void api_gone(struct http_exchange *x); /* api_locks.c: the client of an open call has left */
 
 #endif
