@@ -17,6 +17,8 @@
 #include "proto/params.h"
 #include "proto/text.h"
 
+struct event_ring;
+struct event_streams;
 struct http_front;
 
 struct api { /* owned by the daemon; everything in it outlives every call */
@@ -26,6 +28,8 @@ struct api { /* owned by the daemon; everything in it outlives every call */
     struct metrics *metrics;
     struct http_front *front;
     struct auth *auth; /* NULL: everybody may do everything */
+    struct event_ring *events;
+    struct event_streams *streams;
     const char *node;
     int64_t started_us;
     bool draining;
@@ -41,6 +45,7 @@ struct api_call { /* valid only while the handler runs */
     struct access *rules;           /* whose it is, to be held for longer than the handler */
     const char *name;               /* of the lock, decoded and checked; NULL when the route has none */
     size_t name_len;
+    struct http_slice last_event_id;
     struct params params;
 };
 
@@ -69,6 +74,8 @@ void json_bool(struct text *t, const char *key, bool value);
 typedef void api_handler(struct api_call *call);
 api_handler api_acquire, api_renew, api_release, api_check, api_break, api_inspect, api_list; /* api_locks.c */
 api_handler api_status, api_healthz, api_readyz, api_metrics;                                 /* api_admin.c */
+api_handler api_events, api_event_stream;                                                     /* api_events.c */
+api_handler api_page, api_page_script, api_page_style, api_page_icon;                         /* api_page.c */
 void api_gone(struct http_exchange *x); /* api_locks.c: the client of an open call has left */
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/api.h"
+#include "daemon/event_streams.h"
 #include "daemon/http_front.h"
 
 #ifndef PACKAGE_VERSION
@@ -97,11 +98,14 @@ static void gather(struct api *api)
     metrics_set(m, METRIC_LEASES, broker_leases(api->broker));
     metrics_set(m, METRIC_WAITERS, broker_waiters(api->broker));
     metrics_set(m, METRIC_STORE_PENDING, store.pending);
+    metrics_set(m, METRIC_ATTACHED, store.ready);
+    metrics_set(m, METRIC_RECOVERING, store.ready && store.window_open);
     metrics_set(m, METRIC_READY, store.ready && !store.window_open && !api->draining);
     metrics_set(m, METRIC_FENCE_RAISES, store.fence_raises);
     metrics_set(m, METRIC_ATTACHES, store.attaches);
     metrics_set(m, METRIC_OPENINGS, store.openings);
     metrics_set(m, METRIC_CONNECTS, store.connects);
+    metrics_set(m, METRIC_STREAMS, event_streams_count(api->streams));
     metrics_set(m, METRIC_CONNECTIONS, counts.connections);
     metrics_set(m, METRIC_CONNECTIONS_ACCEPTED, counts.accepted);
     metrics_set(m, METRIC_CONNECTIONS_REFUSED, counts.refused);

@@ -395,6 +395,8 @@ void api_break(struct api_call *call)
         return;
     open = r->arg;
     memcpy(open->reason, call->params.reason, call->params.reason_len + 1);
+    r->reason = open->reason;
+    r->reason_len = call->params.reason_len;
     broker_submit(r);
 }
 

@@ -100,6 +100,7 @@ struct broker {
 static void call_done(struct store_call *call);
 static void try_again(struct broker_request *r);
 static void clean(struct broker_request *r);
+static void expire_leases(struct broker *b, int64_t now);
 
 int64_t broker_now_us(const struct broker *b)
 {
@@ -341,6 +342,7 @@ static void prepare_acquire(struct broker_request *r)
     r->call.sweep_from = r->sweep ? 1 + (r->call.ret_waiters > SWEEP ? draw(b) % r->call.ret_waiters : 0) : 0;
     r->sweep = false;
     r->call.repeat_confirm = ++b->confirms;
+    r->carrier = NULL;
     b->tries_open += r->wait_ms > 0;
     r->call.done = call_done;
     r->call.arg = r;
@@ -462,6 +464,188 @@ static void wake_of_answer(struct broker_request *r)
         wake(r->broker, &r->call.ret_woken, r->name, r->name_len, r->call.sent_us);
 }
 
+/* ---- what happened to a lease: here it is told, to the log (granted, renewed, released at debug; how it ends otherwise at info) and to who listens ---- */
+
+static void happened(const struct broker *b, const struct lease_event *event)
+{
+    if (b->host.happened)
+        b->host.happened(b->host.arg, event);
+}
+
+/* What the request, its owner apart, says of the lease. */
+static struct lease_event event_of(const struct broker_request *r, enum lease_event_kind kind, int64_t token)
+{
+    return (struct lease_event){.kind = kind,
+                                .name = r->name,
+                                .name_len = r->name_len,
+                                .lease_id = r->lease_id.text,
+                                .token = token,
+                                .waited_ms = -1,
+                                .held_ms = -1};
+}
+
+static void set_reason(struct lease_event *event, const char *reason)
+{
+    event->reason = reason;
+    event->reason_len = strlen(reason);
+}
+
+static void tell_granted(const struct broker_request *r, bool fresh)
+{
+    const struct broker *b = r->broker;
+    struct lease_event event = event_of(r, EVENT_GRANT, r->ret_token);
+
+    log_debug(fresh ? "granted" : "granted_again", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token),
+              LOG_ID("lease", r->lease_id.text), LOG_TEXT("owner", r->call.holder.owner, r->call.holder.owner_len),
+              LOG_INT("ttl_ms", r->call.ret_ttl_ms), LOG_INT("waited_ms", (broker_now_us(b) - r->submitted_us) / 1000),
+              LOG_STR("caller", r->caller), LOG_STR("peer", r->peer));
+    if (!fresh)
+        return;
+    event.owner = r->owner;
+    event.owner_len = r->owner_len;
+    event.waited_ms = (broker_now_us(b) - r->submitted_us) / 1000;
+    happened(b, &event);
+}
+
+/* No event: there would be little else. */
+static void tell_renewed(const struct broker_request *r)
+{
+    log_debug("renewed", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token), LOG_ID("lease", r->lease_id.text),
+              LOG_TEXT("owner", r->call.holder.owner, r->call.holder.owner_len), LOG_INT("ttl_ms", r->call.ret_ttl_ms),
+              LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
+}
+
+static void tell_released(struct broker_request *r)
+{
+    struct lease_event event = event_of(r, EVENT_RELEASE, r->call.ret_token);
+
+    if (r->told_released)
+        return;
+    r->told_released = true;
+    log_debug("released", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.ret_token), LOG_ID("lease", r->lease_id.text),
+              LOG_TEXT("owner", r->owner, r->owner_len), LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
+    event.owner = r->owner;
+    event.owner_len = r->owner_len;
+    event.held_ms = r->held_ms;
+    happened(r->broker, &event);
+}
+
+static void tell_broken(const struct broker_request *r)
+{
+    const struct store_holder *holder = &r->call.holder;
+    const struct lease *known = lease_table_at(r->broker->leases, r->name, r->name_len);
+    struct lease_event event = event_of(r, EVENT_BREAK, holder->token);
+
+    event.lease_id = known && known->token == holder->token ? known->id.text : NULL;
+    event.owner = holder->owner;
+    event.owner_len = holder->owner_len;
+    event.held_ms = holder->held_ms;
+    if (r->reason) {
+        event.reason = r->reason;
+        event.reason_len = r->reason_len;
+    }
+    happened(r->broker, &event);
+}
+
+static void tell_undone(const struct broker_request *r)
+{
+    struct lease_event event = event_of(r, EVENT_UNDONE, r->call.ret_token);
+
+    log_debug("undone", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text),
+              LOG_TEXT("owner", r->owner, r->owner_len));
+    event.owner = r->owner;
+    event.owner_len = r->owner_len;
+    happened(r->broker, &event);
+}
+
+/* A lease that this node vouched for until it was renewed or released is over; of any other it knows no more than its caller. */
+static void tell_vouched_lost(const struct broker_request *r, const char *reason)
+{
+    struct lease_event event = event_of(r, EVENT_LOST, r->call.token);
+
+    if (r->call.token <= 0)
+        return;
+    event.owner = r->owner;
+    event.owner_len = r->owner_len;
+    event.held_ms = r->held_ms;
+    set_reason(&event, reason);
+    happened(r->broker, &event);
+}
+
+static void tell_lost(const struct broker_request *r)
+{
+    bool renewal = r->op == STORE_RENEW;
+
+    if (r->op == STORE_CHECK) {
+        log_debug("token_refused", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->token), LOG_STR("peer", r->peer));
+        return;
+    }
+    log_info("lease_lost", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text),
+             LOG_TEXT("owner", r->owner, r->owner_len), LOG_STR("call", renewal ? "renew" : "release"), LOG_INT("held_ms", r->held_ms),
+             LOG_STR("peer", r->peer));
+    tell_vouched_lost(r, renewal ? "it was over when it was to be renewed" : "it was over when it was to be released");
+}
+
+static void tell_put_back(const struct broker_request *r, bool stands)
+{
+    struct lease_event event = event_of(r, stands ? EVENT_RECOVERED : EVENT_LOST, r->call.token);
+
+    event.owner = r->owner;
+    event.owner_len = r->owner_len;
+    if (!stands)
+        set_reason(&event, "gone when the data began a new life");
+    happened(r->broker, &event);
+}
+
+/* A lease of the table ends, by its time or (with a reason) before. */
+static void tell_ended(const struct broker *b, const struct lease *lease, const char *reason)
+{
+    struct lease_event event = {.kind = reason ? EVENT_LOST : EVENT_EXPIRE,
+                                .name = lease->name,
+                                .name_len = lease->name_len,
+                                .owner = lease->owner,
+                                .owner_len = lease->owner_len,
+                                .lease_id = lease->id.text,
+                                .token = lease->token,
+                                .waited_ms = -1,
+                                .held_ms = (broker_now_us(b) - lease->granted_us) / 1000};
+
+    if (reason)
+        set_reason(&event, reason);
+    happened(b, &event);
+}
+
+static void tell_expired(const struct broker *b, const struct lease *lease)
+{
+    log_info("expired", LOG_TEXT("name", lease->name, lease->name_len), LOG_INT("token", lease->token), LOG_ID("lease", lease->id.text),
+             LOG_TEXT("owner", lease->owner, lease->owner_len), LOG_INT("held_ms", (broker_now_us(b) - lease->granted_us) / 1000));
+    metrics_add(b->metrics, METRIC_EXPIRED, 1);
+    tell_ended(b, lease, NULL);
+}
+
+static void tell_store(const struct broker *b, enum lease_event_kind kind, const char *reason)
+{
+    struct lease_event event = {.kind = kind, .waited_ms = -1, .held_ms = -1};
+
+    if (reason)
+        set_reason(&event, reason);
+    happened(b, &event);
+}
+
+/* A greater token was seen at this lock, that of `holder` (NULL: a stranger): the lease in the table, if it is another's, is over. Its deadline comes no later
+ * than its end in the store; so if it has not come, something else ended it. */
+static void tell_outlived(const struct broker *b, const char *name, size_t name_len, int64_t token, const struct lease_id *holder)
+{
+    const struct lease *lease = lease_table_at(b->leases, name, name_len);
+
+    if (!lease || lease->token >= token || (holder && strcmp(holder->text, lease->id.text) == 0))
+        return;
+    if (lease->deadline_us <= broker_now_us(b))
+        tell_expired(b, lease);
+    else
+        tell_ended(b, lease, "another lease holds the lock");
+}
+
 /* ---- acquire ---- */
 
 static int64_t end_us(const struct broker_request *r)
@@ -483,6 +667,7 @@ static void remember_lease(struct broker_request *r)
                           .owner = call->holder.owner,
                           .owner_len = call->holder.owner_len};
 
+    tell_outlived(r->broker, r->name, r->name_len, lease.token, &lease.id);
     if (lease_table_put(r->broker->leases, &lease) != 0)
         log_error("out_of_memory", LOG_STR("what", "lease table"));
     set_alarm(r->broker);
@@ -495,51 +680,6 @@ static void next_look(struct broker *b, const struct broker_request *r)
 
     if (line)
         look_at(b, line, earlier(broker_now_us(b) + poll_us(b), r->lease_until_us + 1000));
-}
-
-/* ---- the life of a lease in the log: granted, renewed, released at debug; how it ends otherwise at info ---- */
-
-static void tell_granted(const struct broker_request *r, bool fresh)
-{
-    log_debug(fresh ? "granted" : "granted_again", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token),
-              LOG_ID("lease", r->lease_id.text), LOG_TEXT("owner", r->call.holder.owner, r->call.holder.owner_len),
-              LOG_INT("ttl_ms", r->call.ret_ttl_ms), LOG_INT("waited_ms", (broker_now_us(r->broker) - r->submitted_us) / 1000),
-              LOG_STR("caller", r->caller), LOG_STR("peer", r->peer));
-}
-
-static void tell_renewed(const struct broker_request *r)
-{
-    log_debug("renewed", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token), LOG_ID("lease", r->lease_id.text),
-              LOG_TEXT("owner", r->call.holder.owner, r->call.holder.owner_len), LOG_INT("ttl_ms", r->call.ret_ttl_ms),
-              LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
-}
-
-static void tell_released(const struct broker_request *r)
-{
-    log_debug("released", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.ret_token), LOG_ID("lease", r->lease_id.text),
-              LOG_TEXT("owner", r->owner, r->owner_len), LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
-}
-
-static void tell_undone(const struct broker_request *r)
-{
-    log_debug("undone", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text),
-              LOG_TEXT("owner", r->owner, r->owner_len));
-}
-
-static void tell_lost(const struct broker_request *r)
-{
-    if (r->op == STORE_CHECK)
-        log_debug("token_refused", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->token), LOG_STR("peer", r->peer));
-    else
-        log_info("lease_lost", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text),
-                 LOG_TEXT("owner", r->owner, r->owner_len), LOG_STR("call", r->op == STORE_RENEW ? "renew" : "release"),
-                 LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
-}
-
-static void tell_expired(const struct broker *b, const struct lease *lease)
-{
-    log_info("expired", LOG_TEXT("name", lease->name, lease->name_len), LOG_INT("token", lease->token), LOG_ID("lease", lease->id.text),
-             LOG_TEXT("owner", lease->owner, lease->owner_len), LOG_INT("held_ms", (broker_now_us(b) - lease->granted_us) / 1000));
 }
 
 static void granted(struct broker_request *r)
@@ -697,8 +837,10 @@ static void acquire_answered(struct broker_request *r)
         /* The answer to a later run settles the earlier ones; but in the window the store does not say who holds the lock. */
         r->unsettled = call->result == STORE_RECOVERING && (r->unsettled || call->may_have_run);
         r->queued = call->ret_ticket > 0;
-        if (call->result == STORE_HELD)
+        if (call->result == STORE_HELD) {
+            tell_outlived(b, r->name, r->name_len, call->holder.token, NULL);
             lease_table_see(b->leases, r->name, r->name_len, call->holder.token);
+        }
         if (call->result == STORE_TURN)
             wake_of_answer(r);
         if (r->queued)
@@ -768,6 +910,7 @@ static void plain_answered(struct broker_request *r)
         return;
     case STORE_BREAK:
         metrics_add(r->broker->metrics, METRIC_BREAKS, 1);
+        tell_broken(r);
         lease_table_see(r->broker->leases, r->name, r->name_len, r->call.holder.token + 1);
         wake_of_answer(r);
         answer(r, PAWL_OK, NULL);
@@ -779,6 +922,13 @@ static void plain_answered(struct broker_request *r)
     default:
         answer(r, PAWL_OK, NULL);
     }
+}
+
+/* The table has forgotten the lease when its release was sent, and nobody will see it end. */
+static void tell_release_failed(const struct broker_request *r)
+{
+    if (r->op == STORE_RELEASE)
+        tell_vouched_lost(r, "its release failed: it ends by its time, if not by then");
 }
 
 static void call_refused(struct broker_request *r)
@@ -807,10 +957,12 @@ static void call_refused(struct broker_request *r)
         return;
     case STORE_UNKNOWN:
         metrics_add(b->metrics, METRIC_UNKNOWN, 1);
+        tell_release_failed(r);
         answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
         return;
     default:
         metrics_add(b->metrics, METRIC_STORE_ERRORS, 1);
+        tell_release_failed(r);
         answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
     }
 }
@@ -825,6 +977,10 @@ static void left_answered(struct broker_request *r)
     if (r->op != STORE_ACQUIRE) {
         if (call->result == STORE_DONE && r->op == STORE_RELEASE)
             tell_released(r);
+        else
+            tell_release_failed(r);
+        if (call->result == STORE_DONE && r->op == STORE_BREAK)
+            tell_broken(r);
         if (call->result == STORE_DONE && (r->op == STORE_RELEASE || r->op == STORE_BREAK))
             wake_of_answer(r);
         if ((call->result == STORE_DONE || call->result == STORE_NOT_REPLICATED) && r->op == STORE_RENEW)
@@ -974,6 +1130,7 @@ static void lease_gone(struct broker_request *r)
 
     lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
     metrics_add(b->metrics, METRIC_GONE, 1);
+    tell_put_back(r, false);
     if (log_gate_pass(&b->gone_gate, broker_now_us(b), &left_out))
         log_warn("lease_gone", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.token),
                  LOG_TEXT("owner", r->owner, r->owner_len), LOG_ID("lease", r->lease_id.text), LOG_INT("suppressed", left_out));
@@ -986,6 +1143,7 @@ static void put_back_answered(struct broker_request *r)
     b->putting--;
     if (r->call.result == STORE_DONE) {
         metrics_add(b->metrics, METRIC_PUT_BACK, 1);
+        tell_put_back(r, true);
     } else if (r->call.result == STORE_LOST) {
         lease_gone(r);
     } else { /* the next attach begins again; a store that failed for another reason is asked again soon */
@@ -998,11 +1156,28 @@ static void put_back_answered(struct broker_request *r)
     set_alarm(b);
 }
 
+/* A rider that is granted is answered before its release, but what happened to the lock is told in the order in which it happened. Whichever of the two is
+ * answered first lets go of the other, which may be gone afterwards. */
+static void part_rider(struct broker_request *r)
+{
+    struct broker_request *release = r->carrier;
+
+    if (release) {
+        if (r->call.result == STORE_DONE)
+            tell_released(release);
+        release->call.rider = NULL;
+        r->carrier = NULL;
+    }
+    if (r->call.rider)
+        ((struct broker_request *)r->call.rider->arg)->carrier = NULL;
+}
+
 static void call_done(struct store_call *call)
 {
     struct broker_request *r = call->arg;
     struct broker *b = r->broker;
 
+    part_rider(r);
     switch (r->state) {
     case CALLING:
         if (r->op == STORE_ACQUIRE)
@@ -1076,6 +1251,8 @@ static void fill_call(struct broker_request *r)
     call->prefix_len = r->prefix_len;
     call->look_at = earlier(r->limit + LIST_LOOK_MIN, LIST_LOOK_MAX);
     call->on_lock = pass_lock;
+    if (r->op == STORE_RELEASE)
+        expire_leases(b, broker_now_us(b)); /* should it be over, that is told, since nobody will see its end afterwards */
     if (r->op == STORE_RENEW || r->op == STORE_RELEASE) {
         const struct lease *known = lease_table_find(b->leases, r->name, r->name_len, &r->lease_id, broker_now_us(b));
         call->token = known ? known->token : 0;
@@ -1124,6 +1301,7 @@ static void take_rider(struct broker_request *release)
     prepare_acquire(first);
     first->woken_us = release->submitted_us;
     first->call.sweep_from = 0;
+    first->carrier = release;
     release->call.rider = &first->call;
 }
 
@@ -1167,6 +1345,7 @@ void broker_request_abandon(struct broker_request *r)
     r->done = NULL;
     r->on_lock = NULL;
     r->peer = NULL;
+    r->reason = NULL;
     switch (r->state) {
     case CALLING:
         wait_queue_remove(b->waiters, &r->waiter);
@@ -1299,6 +1478,7 @@ static void on_attached(void *arg, bool new_life, bool window_open)
     struct broker *b = arg;
 
     b->attached = true;
+    tell_store(b, EVENT_ATTACHED, new_life ? "a new life of the data" : "the data are those known before");
     if (new_life || window_open) {
         lease_table_begin_round(b->leases);
         put_back_more(b);
@@ -1312,6 +1492,8 @@ static void on_detached(void *arg)
 {
     struct broker *b = arg;
 
+    if (b->attached)
+        tell_store(b, EVENT_DETACHED, NULL);
     b->attached = false;
     lease_table_answers_lost(b->leases);
 }
@@ -1322,6 +1504,12 @@ static void on_look(void *arg)
 
     wait_queue_each(b->waiters, mark_first, b);
     set_alarm(b);
+}
+
+static void on_window_closed(void *arg)
+{
+    tell_store(arg, EVENT_WINDOW_CLOSED, NULL);
+    on_look(arg);
 }
 
 static void on_answered(void *arg, int64_t us)
@@ -1365,7 +1553,7 @@ struct store_events broker_store_events(struct broker *b)
     return (struct store_events){.arg = b,
                                  .attached = on_attached,
                                  .detached = on_detached,
-                                 .window_closed = on_look,
+                                 .window_closed = on_window_closed,
                                  .missed = on_look,
                                  .answered = on_answered,
                                  .wake = on_wake,

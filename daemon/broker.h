@@ -18,6 +18,7 @@
 
 #include "daemon/clock.h"
 #include "daemon/heap.h"
+#include "daemon/lease_event.h"
 #include "daemon/metrics.h"
 #include "daemon/store.h"
 #include "daemon/wait_queue.h"
@@ -42,6 +43,8 @@ struct broker_request {
     int64_t ttl_ms, wait_ms;
     char caller[PAWL_CALLER_MAX + 1]; /* acquire: the name of who asks, for the log; "": nobody knows */
     int64_t token;                    /* check */
+    size_t reason_len;                /* break: why; for whoever listens to events */
+    const char *reason;               /* the caller's, until `done` or abandon */
     bool own_lease_id;                /* acquire: the caller chose the lease id, so it may ask again under it */
     size_t prefix_len;
     char prefix[PAWL_NAME_MAX + 1]; /* list, with store_call.cursor in `call` */
@@ -65,6 +68,7 @@ struct broker_request {
     struct waiter waiter;
     struct heap_node end; /* when the wait is over */
     struct broker_request *next, *previous;
+    struct broker_request *carrier; /* acquire: the release that its call rides on; NULL: none, or it has been answered */
     int64_t submitted_us;
     int64_t held_ms; /* renew, release: how long this node has known the lease; -1: it doesn't */
     int64_t found;   /* list: locks told so far */
@@ -75,11 +79,13 @@ struct broker_request {
     bool unsettled;   /* a grant may stand in the store that nobody was told of */
     bool sweep;       /* the next try looks for waiters of dead nodes too */
     bool listed;
+    bool told_released; /* release: by its rider, which is answered first */
 };
 
 struct broker_host {
     void *arg;
     void (*alarm)(void *arg, int64_t at_us); /* call broker_tick at or after this; INT64_MAX: no need. Replaces the time set before. */
+    void (*happened)(void *arg, const struct lease_event *event); /* may be NULL; must not call the broker. From anywhere in it */
 };
 
 /* All pointers must outlive the broker; `store` is set afterwards (it needs the broker's events). NULL without memory. */

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include <event2/event.h>
 
@@ -19,6 +20,8 @@
 #include "daemon/auth.h"
 #include "daemon/broker.h"
 #include "daemon/dev_redis.h"
+#include "daemon/event_ring.h"
+#include "daemon/event_streams.h"
 #include "daemon/handover.h"
 #include "daemon/host_port.h"
 #include "daemon/http_front.h"
@@ -52,7 +55,7 @@ enum phase { RUNNING, DRAINING, CLOSING, OVER };
 struct daemon {
     const struct options *options;
     struct event_base *base;
-    struct event *term, *interrupt, *hangup, *child, *alarm, *drain_tick, *expiry_look;
+    struct event *term, *interrupt, *hangup, *child, *alarm, *drain_tick, *expiry_look, *streams_alarm;
     struct event *second, *watchdog, *take_tick;
     struct systemd manager;
     char status[512]; /* last told to it */
@@ -63,6 +66,8 @@ struct daemon {
     int64_t alarm_us;
     struct dev_redis dev_redis;
     struct metrics metrics;
+    struct event_ring *events;
+    struct event_streams *streams;
     struct broker *broker;
     struct redis_store *store;
     struct auth *auth;
@@ -122,6 +127,39 @@ static void set_alarm(void *arg, int64_t at_us)
     now = now_us();
     d->alarm_us = at_us;
     add_timer(d->alarm, at_us > now ? at_us - now : 0);
+}
+
+/* ---- events ---- */
+
+static int64_t wall_us(void)
+{
+    struct timespec now = {0};
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void on_happened(void *arg, const struct lease_event *event)
+{
+    struct daemon *d = arg;
+
+    if (event_ring_put(d->events, event, wall_us()) != 0)
+        log_error("out_of_memory", LOG_STR("what", "event"));
+    event_streams_news(d->streams);
+}
+
+static void on_streams_alarm(evutil_socket_t fd, short events, void *arg)
+{
+    (void)fd;
+    (void)events;
+    event_streams_tick(((struct daemon *)arg)->streams);
+}
+
+static void set_streams_alarm(void *arg, int64_t at_us)
+{
+    int64_t now = now_us();
+
+    add_timer(((struct daemon *)arg)->streams_alarm, at_us > now ? at_us - now : 0);
 }
 
 /* ---- drain ---- */
@@ -187,6 +225,7 @@ static void begin_draining(struct daemon *d, int signal_number)
         http_front_see_off(d->front);
     }
     http_front_stop_accepting(d->front);
+    event_streams_drain(d->streams);
     broker_drain(d->broker, d->successor);
     add_timer(d->drain_tick, 0);
 }
@@ -355,6 +394,8 @@ static void reload(struct daemon *d)
     metrics_set(&d->metrics, METRIC_TLS_EXPIRY, tls_setup_expiry(&d->tls));
     log_info("reloading", LOG_STR("node", d->api.node));
     auth_reload(d->auth);
+    if (d->auth)
+        event_streams_end(d->streams, "rules_changed"); /* who comes back is let in, or not, by the new ones */
     say_ready(d);
 }
 
@@ -411,8 +452,9 @@ static int start_events(struct daemon *d)
     d->second = event_new(d->base, -1, EV_PERSIST, on_second, d);
     d->watchdog = event_new(d->base, -1, EV_PERSIST, on_watchdog, d);
     d->take_tick = evtimer_new(d->base, on_take_tick, d);
+    d->streams_alarm = evtimer_new(d->base, on_streams_alarm, d);
     if (!d->term || !d->interrupt || !d->hangup || !d->child || !d->alarm || !d->drain_tick || !d->expiry_look || !d->second ||
-        !d->watchdog || !d->take_tick)
+        !d->watchdog || !d->take_tick || !d->streams_alarm)
         return fail(d, "out of memory");
     if (evsignal_add(d->term, NULL) != 0 || evsignal_add(d->interrupt, NULL) != 0 || evsignal_add(d->hangup, NULL) != 0 ||
         evsignal_add(d->child, NULL) != 0)
@@ -517,6 +559,16 @@ static int start_auth(struct daemon *d)
     return d->options->auth_file ? auth_open(d->options->auth_file, &d->auth, d->problem, d->problem_cap) : 0;
 }
 
+static int start_events_of_leases(struct daemon *d)
+{
+    struct event_streams_host host = {.arg = d, .alarm = set_streams_alarm};
+
+    d->events = event_ring_new((size_t)d->options->events, wall_us());
+    if (d->events)
+        d->streams = event_streams_new(&clock_boottime, d->events, &d->metrics, (size_t)d->options->max_streams, &host);
+    return d->streams ? 0 : fail(d, "out of memory");
+}
+
 static int start_store(struct daemon *d)
 {
     const struct options *o = d->options;
@@ -524,7 +576,7 @@ static int start_store(struct daemon *d)
                                           .max_waiters = o->max_waiters,
                                           .max_waiters_per_lock = o->max_waiters_per_lock,
                                           .poll_ms = POLL_MS};
-    struct broker_host host = {.arg = d, .alarm = set_alarm};
+    struct broker_host host = {.arg = d, .alarm = set_alarm, .happened = on_happened};
     struct redis_store_config store_config = {.key_prefix = o->key_prefix,
                                               .timeout_ms = o->store_timeout_ms,
                                               .allow_eviction = o->allow_eviction,
@@ -609,6 +661,8 @@ static int start_front(struct daemon *d)
                           .metrics = &d->metrics,
                           .front = d->front,
                           .auth = d->auth,
+                          .events = d->events,
+                          .streams = d->streams,
                           .node = redis_store_node(d->store),
                           .started_us = now_us()};
     return 0;
@@ -663,6 +717,8 @@ static void stop(struct daemon *d)
     broker_free(d->broker);
     tls_setup_free(&d->tls);
     auth_close(d->auth);
+    event_streams_free(d->streams);
+    event_ring_free(d->events);
     metrics_close(&d->metrics);
     free_event(d->term);
     free_event(d->interrupt);
@@ -675,6 +731,7 @@ static void stop(struct daemon *d)
     free_event(d->watchdog);
     free_event(d->take_tick);
     systemd_close(&d->manager);
+    free_event(d->streams_alarm);
     if (d->base)
         event_base_free(d->base);
     dev_redis_stop(&d->dev_redis);
@@ -692,8 +749,8 @@ static int start(struct daemon *d)
     raise_fd_limit(d->options);
     if (check_options(d->options, d->problem, d->problem_cap) != 0 || systemd_init(&d->manager, d->problem, d->problem_cap) != 0)
         return -1;
-    return start_events(d) == 0 && start_auth(d) == 0 && start_tls(d) == 0 && start_store(d) == 0 && start_front(d) == 0 &&
-                   start_ticking(d) == 0
+    return start_events(d) == 0 && start_events_of_leases(d) == 0 && start_auth(d) == 0 && start_tls(d) == 0 && start_store(d) == 0 &&
+                   start_front(d) == 0 && start_ticking(d) == 0
                ? 0
                : -1;
 }

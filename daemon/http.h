@@ -11,8 +11,12 @@
  *        └──► http_exchange_park() ──► http_reply()                a waiting call; EOF or an error from the client ends it:
  *                      └────────────► gone()                       told once, and no reply may follow
  *
- * An error (reset) of the connection during a short call is also `gone`. `gone` is never called from inside handle, park or reply:
- * what has already happened is told at the end of the loop turn.
+ *        └──► http_stream_begin() ──► http_stream_send()...       a reply that goes on: EOF or an error from the client ends it and is
+ *                   ├───────────────► http_stream_end()           told to the stream's own gone(), not to the service's
+ *                   └───────────────► gone()
+ *
+ * An error (reset) of the connection during a short call is also `gone`. `gone` is never called from inside handle, park, reply or one of the
+ * stream's calls: what has already happened is told at the end of the loop turn.
  */
 #ifndef PAWL_HTTP_H
 #define PAWL_HTTP_H
@@ -20,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "proto/errors.h"
 
@@ -38,7 +43,7 @@ struct http_request { /* valid only during handle() */
     struct http_slice path;  /* raw, still percent-encoded; absolute-form already stripped; starts with '/' (or is "*" for OPTIONS) */
     struct http_slice query; /* what follows the first '?', raw; at == NULL when there is no '?' */
     struct http_slice body;  /* whole, de-chunked */
-    struct http_slice host, origin, authorization;
+    struct http_slice host, origin, authorization, last_event_id;
     const struct peer *peer; /* who asks; valid as long as the exchange */
 };
 
@@ -49,6 +54,8 @@ struct http_response {
     const char *body;          /* copied or written before http_reply returns; not sent for HEAD */
     size_t body_len;
 };
+
+enum http_framing { HTTP_BY_LENGTH, HTTP_BY_CHUNKS, HTTP_BY_CLOSE }; /* how a client learns where a body ends; the front chooses */
 
 /* What became of a reply. It is lost when the client is known to have closed before it could read it: the kernel did not take all of it, or the
  * client's end of sending is followed by a reset. It is delivered when the client sends more, ends without a reset, or closes in a way that
@@ -76,6 +83,30 @@ void http_exchange_park(struct http_exchange *x);
 
 /* Ends the exchange. May free the connection, so `x` must not be touched afterwards. `receipt` may be NULL when nobody asks. */
 enum http_delivery http_reply(struct http_exchange *x, const struct http_response *response, http_receipt_fn *receipt, void *arg);
+
+/* ---- replies without an end in sight ---- */
+
+struct http_stream_ops {
+    void (*room)(void *arg); /* what was pending has been sent: more may follow */
+    void (*gone)(void *arg); /* the client has left: the exchange is dead when this returns */
+};
+
+/* Sends the head (of `response`: status, content type, extra headers), and from now on the exchange is a stream: in chunks, or up to the end of the connection
+ * for HTTP/1.0; either way the connection ends with it. False: the exchange is over and nobody is told of it; the client has gone, or it was a HEAD. */
+bool http_stream_begin(struct http_exchange *x, const struct http_response *response, const struct http_stream_ops *ops, void *arg);
+
+enum http_stream_result {
+    HTTP_STREAM_OPEN, /* all of it is on its way */
+    HTTP_STREAM_FULL, /* some of it waits for the client to read. room() will tell; what is sent before that waits too, in memory */
+    HTTP_STREAM_GONE  /* the client has left: the exchange is over, and gone() is not called any more */
+};
+
+/* Sends the parts, as one chunk; they are not needed afterwards. At most HTTP_STREAM_PARTS. */
+#define HTTP_STREAM_PARTS 64
+enum http_stream_result http_stream_send(struct http_exchange *x, const struct iovec *parts, int count);
+
+/* Ends the exchange properly; what is pending is sent first. May free the connection. */
+void http_stream_end(struct http_exchange *x);
 
 /* {"error": ..., "message": ...} with the error's status; message NULL means the error's own sentence. 503s get Retry-After: 1. For
  * the front's own refusals and for services that have nothing to add. */

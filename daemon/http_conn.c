@@ -7,9 +7,10 @@
  *       ▲ │                 │                   │
  *       │ └──── complete ───┴───────────────────┘
  *       │                   ▼
- *       │  http_reply     BUSY ── park ──► PARKED            the exchange is open in these two
- *       └───────────────────┴────────────────┤
- *                                            └── EOF ──► gone(), refuse()
+ *       │  http_reply     BUSY ── park ──► PARKED            the exchange is open in these, and in STREAM
+ *       └───────────────────┼────────────────┤
+ *                           │                └── EOF ──► gone(), refuse()
+ *                           └── http_stream_begin ──► STREAM ── http_stream_end, or EOF and gone() ──► FLUSH
  *
  *      no request may follow: FLUSH (output is left) ──► LINGER (our side is shut; theirs is read and dropped, and acknowledgements are awaited) ──► DEAD
  *      an error of the descriptor, from any state: ──► DEAD
@@ -65,10 +66,11 @@
 
 _Static_assert(HTTP_INPUT_MAX > HTTP_READER_RETAINS, "an unfinished request must leave room to read on");
 
-enum conn_state { GREETING, IDLE, HEAD, BODY, BUSY, PARKED, FLUSH, LINGER, DEAD, STATE_COUNT };
+enum conn_state { GREETING, IDLE, HEAD, BODY, BUSY, PARKED, STREAM, FLUSH, LINGER, DEAD, STATE_COUNT };
 
 struct http_exchange { /* lives in its connection, which has one at a time */
     void *data;
+    const struct http_stream_ops *stream; /* who is told, with `data`; NULL: it is not a stream */
 };
 
 struct http_conn {
@@ -137,7 +139,7 @@ static struct http_conn *conn_of(struct http_exchange *x)
 
 static bool has_exchange(const struct http_conn *c)
 {
-    return c->state == BUSY || c->state == PARKED;
+    return c->state == BUSY || c->state == PARKED || c->state == STREAM;
 }
 
 static size_t buffered(const struct http_conn *c)
@@ -284,6 +286,17 @@ static void conn_fail(struct http_conn *c)
     conn_close(c, true);
 }
 
+static void tell_gone(struct http_conn *c)
+{
+    const struct http_stream_ops *stream = c->exchange.stream;
+
+    if (stream != NULL) {
+        stream->gone(c->exchange.data);
+    } else {
+        c->set->service.gone(c->set->service.ctx, &c->exchange);
+    }
+}
+
 /* Tells what is left to tell, and frees. */
 static void bury(struct http_conn *c)
 {
@@ -293,7 +306,7 @@ static void bury(struct http_conn *c)
     http_output_settle_all(&c->output, c->reset);
     if (c->owes_gone) {
         c->owes_gone = false;
-        set->service.gone(set->service.ctx, &c->exchange);
+        tell_gone(c);
     }
     leave_turn(c);
     TAILQ_REMOVE(&set->lists[DEAD], c, link);
@@ -522,7 +535,7 @@ static void hand_over(struct http_conn *c)
     http_reader_init(&c->reader);
     set->counts.requests++;
     c->spoke = true;
-    c->exchange.data = NULL;
+    c->exchange = (struct http_exchange){NULL, NULL};
     move(c, BUSY);
     set->service.handle(set->service.ctx, &c->exchange, &request);
 }
@@ -584,8 +597,17 @@ static enum go end_of_input(struct http_conn *c)
 static enum go leave_parked(struct http_conn *c, const char *why)
 {
     move(c, FLUSH);
-    c->set->service.gone(c->set->service.ctx, &c->exchange);
+    tell_gone(c);
     refuse(c, PAWL_E_BAD_REQUEST, why, c->head_only);
+    return c->state == DEAD ? WAIT : GO_ON;
+}
+
+/* The same for a stream, in which there is no place for an answer. */
+static enum go leave_stream(struct http_conn *c)
+{
+    move(c, FLUSH);
+    tell_gone(c);
+    begin_close(c);
     return c->state == DEAD ? WAIT : GO_ON;
 }
 
@@ -665,6 +687,9 @@ static enum go run_exchange(struct http_conn *c)
     if (c->state == PARKED && buffered(c) > PARKED_AHEAD_MAX) {
         return leave_parked(c, "too many bytes follow a request that is waiting");
     }
+    if (c->state == STREAM && (c->eof || buffered(c) > PARKED_AHEAD_MAX)) {
+        return leave_stream(c);
+    }
     if (!c->readable || buffered(c) >= AHEAD_MAX) {
         return WAIT;
     }
@@ -691,6 +716,7 @@ static enum go step(struct http_conn *c)
         return run_open(c);
     case BUSY:
     case PARKED:
+    case STREAM:
         return run_exchange(c);
     case FLUSH:
     case LINGER:
@@ -757,6 +783,8 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
         unwatch_output(c);
         if (c->state == FLUSH) {
             finish_close(c);
+        } else if (c->state == STREAM) {
+            c->exchange.stream->room(c->exchange.data);
         }
     } else if (moved > 0) {
         note_movement(c);
@@ -879,6 +907,17 @@ const char *http_exchange_peer(const struct http_exchange *x)
     return ((const struct http_conn *)(const void *)((const char *)x - offsetof(struct http_conn, exchange)))->peer.text;
 }
 
+/* An open request whose client's leaving has to be noticed from now on. What was there before is looked at now: no event will tell of it. */
+static void watch_leaving(struct http_conn *c)
+{
+    if (c->running) {
+        c->readable |= !c->eof; /* the run that called handle() goes on and looks again */
+    } else if (c->eof || c->readable || buffered(c) > PARKED_AHEAD_MAX || stream_has_news(&c->stream)) {
+        c->readable |= !c->eof;
+        defer(c);
+    }
+}
+
 void http_exchange_park(struct http_exchange *x)
 {
     struct http_conn *c = conn_of(x);
@@ -887,12 +926,7 @@ void http_exchange_park(struct http_exchange *x)
         return;
     }
     move(c, PARKED);
-    if (c->running) {
-        c->readable |= !c->eof; /* the run that called handle() goes on and looks again */
-    } else if (c->eof || c->readable || buffered(c) > PARKED_AHEAD_MAX || stream_has_news(&c->stream)) {
-        c->readable |= !c->eof;
-        defer(c);
-    }
+    watch_leaving(c);
 }
 
 /* Sends, and says what became of it. The exchange has ended when this returns; the connection may be dead. */
@@ -954,6 +988,103 @@ enum http_delivery http_reply(struct http_exchange *x, const struct http_respons
     }
     leave_to_service(c);
     return delivery;
+}
+
+/* ---- streams ---- */
+
+bool http_stream_begin(struct http_exchange *x, const struct http_response *response, const struct http_stream_ops *ops, void *arg)
+{
+    struct http_conn *c = conn_of(x);
+    struct http_response_bytes bytes;
+    bool open = false;
+
+    if (c->state != BUSY) {
+        return false;
+    }
+    enter(c);
+    move(c, IDLE);
+    http_response_lay_head(&bytes, response, &c->set->date, HTTP_CONNECTION_CLOSE, c->is_1_0 ? HTTP_BY_CLOSE : HTTP_BY_CHUNKS);
+    if (send_parts(c, bytes.parts, bytes.count) == 0 && c->head_only) {
+        begin_close(c);
+    } else if (c->state != DEAD) {
+        open = true;
+        *x = (struct http_exchange){arg, ops};
+        move(c, STREAM);
+        watch_leaving(c);
+    }
+    leave_to_service(c);
+    return open;
+}
+
+static char *put_chunk_size(char *end, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    do {
+        *--end = digits[n % 16];
+        n /= 16;
+    } while (n > 0);
+    return end;
+}
+
+/* Frames the parts as one chunk in `framed`; returns how many parts that makes. An empty chunk would be the last. */
+static int frame_chunk(struct iovec *framed, char *line, size_t line_len, const struct iovec *parts, int count)
+{
+    static const char line_end[] = "\r\n";
+    size_t len = 0;
+    char *size;
+
+    for (int i = 0; i < count; i++) {
+        framed[i + 1] = parts[i];
+        len += parts[i].iov_len;
+    }
+    line[line_len - 2] = '\r';
+    line[line_len - 1] = '\n';
+    size = put_chunk_size(line + line_len - 2, len);
+    framed[0] = (struct iovec){size, (size_t)(line + line_len - size)};
+    framed[count + 1] = (struct iovec){(char *)line_end, 2};
+    return len > 0 ? count + 2 : 0;
+}
+
+enum http_stream_result http_stream_send(struct http_exchange *x, const struct iovec *parts, int count)
+{
+    struct http_conn *c = conn_of(x);
+    struct iovec framed[HTTP_STREAM_PARTS + 2];
+    char line[24];
+    enum http_stream_result result = HTTP_STREAM_OPEN;
+
+    if (c->state != STREAM) { /* it failed before, and gone() has not been called yet: it won't be */
+        c->owes_gone = false;
+        return HTTP_STREAM_GONE;
+    }
+    enter(c);
+    count = frame_chunk(framed, line, sizeof(line), parts, count);
+    if (count > 0 && send_parts(c, framed + c->is_1_0, c->is_1_0 ? count - 2 : count) != 0) {
+        c->owes_gone = false;
+        result = HTTP_STREAM_GONE;
+    } else if (http_output_pending(&c->output) > 0) {
+        result = HTTP_STREAM_FULL;
+    }
+    leave_to_service(c);
+    return result;
+}
+
+void http_stream_end(struct http_exchange *x)
+{
+    static const char last_chunk[] = "0\r\n\r\n";
+    struct iovec part = {(char *)last_chunk, sizeof(last_chunk) - 1};
+    struct http_conn *c = conn_of(x);
+
+    if (c->state != STREAM) {
+        c->owes_gone = false;
+        return;
+    }
+    enter(c);
+    move(c, FLUSH);
+    if (c->is_1_0 || send_parts(c, &part, 1) == 0) {
+        begin_close(c);
+    }
+    leave_to_service(c);
 }
 
 enum http_delivery http_reply_error(struct http_exchange *x, enum pawl_error error, const char *message)

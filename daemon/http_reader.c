@@ -299,6 +299,13 @@ static void take_authorization(struct http_reader *r, const char *value, size_t 
     take_once(r, &r->authorization, "Authorization is given twice");
 }
 
+static void take_last_event_id(struct http_reader *r, const char *value, size_t len)
+{
+    (void)value;
+    (void)len;
+    take_once(r, &r->last_event_id, "Last-Event-ID is given twice");
+}
+
 static void take_content_length(struct http_reader *r, const char *value, size_t len)
 {
     uint32_t length = 0;
@@ -374,6 +381,7 @@ static const struct {
     FIELD("expect", take_expect),
     FIELD("origin", take_origin),
     FIELD("authorization", take_authorization),
+    FIELD("last-event-id", take_last_event_id),
 };
 #undef FIELD
 
@@ -739,5 +747,6 @@ void http_reader_request(const struct http_reader *r, const char *bytes, struct 
     out->host = slice(bytes, r->authority.at != 0 ? r->authority : r->host);
     out->origin = slice(bytes, r->origin);
     out->authorization = slice(bytes, r->authorization);
+    out->last_event_id = slice(bytes, r->last_event_id);
     out->peer = NULL; /* the reader sees bytes alone */
 }

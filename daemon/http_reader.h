@@ -46,7 +46,7 @@ struct http_reader {
     uint32_t budget; /* bytes that this section may still take */
     uint32_t body_at;
     uint32_t length; /* bytes that the body, or the current chunk, still needs */
-    struct http_span target, path, query, host, authority, origin, authorization, name, value;
+    struct http_span target, path, query, host, authority, origin, authorization, last_event_id, name, value;
 };
 
 void http_reader_init(struct http_reader *r);

@@ -106,11 +106,23 @@ static char *interleave(struct http_response_bytes *out, const char *from, char 
     return at;
 }
 
-void http_response_lay(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date,
-                       enum http_connection_field connection, bool head_only)
+static char *put_framing(char *at, enum http_framing framing, size_t body_len)
+{
+    switch (framing) {
+    case HTTP_BY_LENGTH:
+        return put_number(put(at, "\r\nContent-Length: "), body_len);
+    case HTTP_BY_CHUNKS:
+        return put(at, "\r\nTransfer-Encoding: chunked");
+    case HTTP_BY_CLOSE:
+        break;
+    }
+    return at;
+}
+
+void http_response_lay_head(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date,
+                            enum http_connection_field connection, enum http_framing framing)
 {
     static const char *const connection_lines[] = {"", "Connection: close\r\n", "Connection: keep-alive\r\n"};
-    bool has_body = response->status != STATUS_NO_CONTENT;
     char *at = out->block, *from = at;
 
     out->count = 0;
@@ -121,15 +133,14 @@ void http_response_lay(struct http_response_bytes *out, const struct http_respon
     at = put(at, reason_of(response->status));
     at = put(at, "\r\nDate: ");
     at = put(at, date->text);
-    if (has_body) {
+    if (response->status != STATUS_NO_CONTENT) {
         at = put(at, "\r\nContent-Type: ");
         if (response->content_type == NULL) {
             at = put(at, "application/json");
         } else {
             from = interleave(out, from, at, response->content_type);
         }
-        at = put(at, "\r\nContent-Length: ");
-        at = put_number(at, response->body_len);
+        at = put_framing(at, framing, response->body_len);
     }
     at = put(at, "\r\nCache-Control: no-store\r\n");
     at = put(at, connection_lines[connection]);
@@ -138,7 +149,13 @@ void http_response_lay(struct http_response_bytes *out, const struct http_respon
     }
     at = put(at, "\r\n");
     add_part(out, from, (size_t)(at - from));
-    if (has_body && !head_only) {
+}
+
+void http_response_lay(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date,
+                       enum http_connection_field connection, bool head_only)
+{
+    http_response_lay_head(out, response, date, connection, HTTP_BY_LENGTH);
+    if (response->status != STATUS_NO_CONTENT && !head_only) {
         add_part(out, response->body, response->body_len);
     }
 }

@@ -34,6 +34,10 @@ struct http_response_bytes { /* the whole response as pieces; they point into `b
 void http_response_lay(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date,
                        enum http_connection_field connection, bool head_only);
 
+/* Its head alone, for a body that comes by and by. */
+void http_response_lay_head(struct http_response_bytes *out, const struct http_response *response, const struct http_date *date,
+                            enum http_connection_field connection, enum http_framing framing);
+
 #define HTTP_ERROR_BLOCK 1024
 
 struct http_error_bytes { /* the body of an error; on the heap only when the message is long */

@@ -157,6 +157,13 @@ const struct lease *lease_table_find(struct lease_table *table, const char *name
     return &entry->lease;
 }
 
+const struct lease *lease_table_at(struct lease_table *table, const char *name, size_t name_len)
+{
+    const struct entry *entry = find(table, name, name_len);
+
+    return entry ? &entry->lease : NULL;
+}
+
 void lease_table_drop(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id)
 {
     struct entry *entry = find(table, name, name_len);

@@ -38,6 +38,9 @@ int lease_table_put(struct lease_table *table, const struct lease *lease) __attr
 const struct lease *lease_table_find(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id,
                                      int64_t now_us);
 
+/* The entry for this lock, whosever it is and also past its deadline; valid until the table changes. NULL: none. */
+const struct lease *lease_table_at(struct lease_table *table, const char *name, size_t name_len);
+
 void lease_table_drop(struct lease_table *table, const char *name, size_t name_len, const struct lease_id *id);
 
 /* What stood under this number or a lesser one is given up: released, or another node's matter now. Drops the entry, unless its number is greater: it was

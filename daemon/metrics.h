@@ -16,6 +16,7 @@
     X(REFUSALS,             counter,  "pawl_refusals_total",                 "Acquires refused because another lease held the lock.") \
     X(RENEWALS,             counter,  "pawl_renewals_total",                 "Leases renewed.") \
     X(RELEASES,             counter,  "pawl_releases_total",                 "Leases released by their holder.") \
+    X(EXPIRED,              counter,  "pawl_expired_total",                  "Leases of this node that ran out, as far as it knows.") \
     X(BREAKS,               counter,  "pawl_breaks_total",                   "Locks broken by an operator.") \
     X(LOST,                 counter,  "pawl_lease_lost_total",               "Calls answered lease_lost.") \
     X(UNDONE,               counter,  "pawl_undone_grants_total",            "Grants given back because nobody could receive them.") \
@@ -31,6 +32,8 @@
     X(GONE,                 counter,  "pawl_leases_gone_total",              "Leases of this node that could not be put back after the data began a new life.") \
     X(LEASES,               gauge,    "pawl_leases",                         "Live leases that this node granted or last renewed.") \
     X(STORE_PENDING,        gauge,    "pawl_store_pending",                  "Store calls without an answer yet.") \
+    X(ATTACHED,             gauge,    "pawl_store_attached",                 "1 while the store can be used.") \
+    X(RECOVERING,           gauge,    "pawl_recovering",                     "1 while the recovery window is open.") \
     X(READY,                gauge,    "pawl_ready",                          "1 while grants can be made.") \
     X(CONNECTIONS,          gauge,    "pawl_connections",                    "Client connections open.") \
     X(CONNECTIONS_ACCEPTED, counter,  "pawl_connections_accepted_total",     "Client connections accepted.") \
@@ -42,6 +45,8 @@
     X(TLS_HANDSHAKES,       counter,  "pawl_tls_handshakes_total",           "TLS handshakes with clients that succeeded.") \
     X(TLS_FAILED,           counter,  "pawl_tls_handshakes_failed_total",    "TLS handshakes with clients that failed or took too long.") \
     X(TLS_EXPIRY,           gauge,    "pawl_tls_certificate_expiry_timestamp_seconds", "When the certificate of the tls: addresses ends, in seconds since 1970; 0 without one.") \
+    X(STREAMS,              gauge,    "pawl_event_streams",                  "Event streams open.") \
+    X(STREAMS_DROPPED,      counter,  "pawl_event_streams_dropped_total",    "Event streams ended because their client read too slowly.") \
     X(WAITERS,              gauge,    "pawl_waiters",                        "Requests waiting for a lock on this node.")
 /* clang-format on */
 

@@ -51,6 +51,8 @@ struct options {
     int64_t max_wait_ms;                     /* --max-wait 10m */
     int64_t max_waiters;                     /* --max-waiters 20000 */
     int64_t max_waiters_per_lock;            /* --max-waiters-per-lock 10000 */
+    int64_t events;                          /* --events 10000: how many are kept (1 .. 100000) */
+    int64_t max_streams;                     /* --max-streams 1000: event streams open at once (0 .. 100000) */
     char *allow_origin[OPTIONS_ORIGINS_MAX]; /* --allow-origin, repeatable */
     size_t allow_origin_count;
     enum log_level log_level;   /* --log-level error|warn|info|debug; default info */

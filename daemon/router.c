@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/lock_name.h"
 
@@ -24,6 +25,14 @@ const struct route routes[] = {
     {"inspect", HTTP_GET, ROUTE_LOCK, "", PARAM_BIT(LEASE_ID), api_inspect, ACCESS_READ},
     {"list", HTTP_GET, ROUTE_FIXED, "/v1/locks", PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT) | PARAM_BIT(CURSOR), api_list, ACCESS_READ},
     {"status", HTTP_GET, ROUTE_FIXED, "/v1/status", NO_PARAMS, api_status, ACCESS_READ},
+    {"events", HTTP_GET, ROUTE_FIXED, "/v1/events", PARAM_BIT(SINCE) | PARAM_BIT(NAME) | PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT), api_events,
+     ACCESS_READ},
+    {"event_stream", HTTP_GET, ROUTE_FIXED, "/v1/events/stream", PARAM_BIT(SINCE) | PARAM_BIT(NAME) | PARAM_BIT(PREFIX), api_event_stream,
+     ACCESS_READ},
+    {"page", HTTP_GET, ROUTE_FIXED, "/", NO_PARAMS, api_page, OPEN_TO_ALL},
+    {"page_script", HTTP_GET, ROUTE_FIXED, "/ui.js", NO_PARAMS, api_page_script, OPEN_TO_ALL},
+    {"page_style", HTTP_GET, ROUTE_FIXED, "/ui.css", NO_PARAMS, api_page_style, OPEN_TO_ALL},
+    {"page_icon", HTTP_GET, ROUTE_FIXED, "/ui.svg", NO_PARAMS, api_page_icon, OPEN_TO_ALL},
     {"healthz", HTTP_GET, ROUTE_FIXED, "/healthz", NO_PARAMS, api_healthz, OPEN_TO_ALL},
     {"readyz", HTTP_GET, ROUTE_FIXED, "/readyz", NO_PARAMS, api_readyz, OPEN_TO_ALL},
     {"metrics", HTTP_GET, ROUTE_FIXED, "/metrics", NO_PARAMS, api_metrics, ACCESS_READ},
@@ -115,6 +124,36 @@ static void refuse_route(struct api *api, struct http_exchange *x, const struct 
     text_close(&body);
 }
 
+/* Does a host that a browser was pointed at mean one machine, whatever a name server says? Names could be made to point here by whoever owns them. */
+static bool host_is_fixed(struct http_slice host)
+{
+    static const char local[] = "localhost";
+    size_t len = strlen(local), digits = 0;
+
+    if (host.len >= len && strncasecmp(host.at, local, len) == 0 && (host.len == len || host.at[len] == ':'))
+        return true;
+    if (host.len > 0 && host.at[0] == '[')
+        return true;
+    while (digits < host.len && host.at[digits] != '\0' && strchr("0123456789.", host.at[digits]))
+        digits++;
+    return digits > 0 && (digits == host.len || host.at[digits] == ':');
+}
+
+/* The page of this very node: the browser has it from the address that it now calls. */
+static bool is_own_page(const struct http_request *request)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    struct http_slice origin = request->origin, host = request->host;
+
+    for (size_t i = 0; host.len > 0 && i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        size_t len = strlen(schemes[i]);
+
+        if (origin.len == len + host.len && memcmp(origin.at, schemes[i], len) == 0 && strncasecmp(origin.at + len, host.at, host.len) == 0)
+            return host_is_fixed(host);
+    }
+    return false;
+}
+
 static bool origin_allowed(const struct api *api, struct http_slice origin)
 {
     for (size_t i = 0; i < api->options->allow_origin_count; i++)
@@ -168,7 +207,7 @@ static bool read_params(struct api_call *call, const struct http_request *reques
 
 void router_handle(void *ctx, struct http_exchange *x, const struct http_request *request)
 {
-    struct api_call call = {.api = ctx, .exchange = x, .peer = request->peer};
+    struct api_call call = {.api = ctx, .exchange = x, .peer = request->peer, .last_event_id = request->last_event_id};
     struct http_slice raw_name;
     char name[PAWL_NAME_MAX + 1], allow[32];
     const struct route *route = find(request, &raw_name, allow, sizeof(allow));
@@ -178,7 +217,7 @@ void router_handle(void *ctx, struct http_exchange *x, const struct http_request
         return;
     }
     call.route = (size_t)(route - routes);
-    if (request->origin.at && !origin_allowed(ctx, request->origin)) {
+    if (request->origin.at && !is_own_page(request) && !origin_allowed(ctx, request->origin)) {
         (void)api_error(ctx, call.route, x, PAWL_E_FORBIDDEN, "requests from web pages of this origin are not allowed", NULL);
         return;
     }

@@ -25,6 +25,7 @@
     X(TOO_MANY_WAITERS,       429, "too_many_waiters",       "too many requests are waiting") \
     X(TOO_MANY_CONNECTIONS,   429, "too_many_connections",   "too many connections are open") \
     X(TOO_MANY_LOGINS,        429, "too_many_logins",        "too many failed logins came from this address") \
+    X(TOO_MANY_STREAMS,       429, "too_many_streams",       "too many event streams are open") \
     X(HEADERS_TOO_LARGE,      431, "headers_too_large",      "the request head is too large") \
     X(NOT_IMPLEMENTED,        501, "not_implemented",        "this server does not know that method") \
     X(STORE_UNAVAILABLE,      503, "store_unavailable",      "the store cannot be used now") \

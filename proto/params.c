@@ -78,7 +78,7 @@ static const char *read_digits(const char *text, size_t len, uint64_t *ret)
     return NULL;
 }
 
-static const char *read_number(const struct value *v, int64_t max, const char *bounds, int64_t *ret)
+static const char *read_number(const struct value *v, int64_t min, int64_t max, const char *bounds, int64_t *ret)
 {
     const char *problem;
     uint64_t n;
@@ -86,7 +86,7 @@ static const char *read_number(const struct value *v, int64_t max, const char *b
     if (!v->query) {
         if (v->tag != JSON_TAG_INTEGER)
             return "must be a whole number";
-        if (v->integer < 1 || v->integer > max)
+        if (v->integer < min || v->integer > max)
             return bounds;
         *ret = v->integer;
         return NULL;
@@ -94,7 +94,7 @@ static const char *read_number(const struct value *v, int64_t max, const char *b
     problem = read_digits(v->text, v->len, &n);
     if (problem)
         return problem;
-    if (n < 1 || n > (uint64_t)max)
+    if (n < (uint64_t)min || n > (uint64_t)max)
         return bounds;
     *ret = (int64_t)n;
     return NULL;
@@ -103,13 +103,19 @@ static const char *read_number(const struct value *v, int64_t max, const char *b
 static const char *read_token(struct params *p, enum param param, const struct value *v)
 {
     (void)param;
-    return read_number(v, PAWL_TOKEN_MAX, "must be from 1 to 9007199254740991", &p->token);
+    return read_number(v, 1, PAWL_TOKEN_MAX, "must be from 1 to 9007199254740991", &p->token);
 }
 
 static const char *read_count(struct params *p, enum param param, const struct value *v)
 {
     (void)param;
-    return read_number(v, PAWL_LIST_LIMIT_MAX, "must be from 1 to " TO_STRING(PAWL_LIST_LIMIT_MAX), &p->limit);
+    return read_number(v, 1, PAWL_LIST_LIMIT_MAX, "must be from 1 to " TO_STRING(PAWL_LIST_LIMIT_MAX), &p->limit);
+}
+
+static const char *read_since(struct params *p, enum param param, const struct value *v)
+{
+    (void)param;
+    return read_number(v, 0, PAWL_TOKEN_MAX, "must be from 0 to 9007199254740991", &p->since);
 }
 
 static void keep_text(char *field, size_t *ret_len, const struct value *v)
@@ -164,6 +170,19 @@ static const char *read_prefix(struct params *p, enum param param, const struct 
     return problem;
 }
 
+static const char *read_name(struct params *p, enum param param, const struct value *v)
+{
+    const char *problem;
+
+    (void)param;
+    if (v->tag != JSON_TAG_STRING)
+        return "must be a string";
+    problem = lock_name_problem(v->text, v->len);
+    if (!problem)
+        keep_text(p->name, &p->name_len, v);
+    return problem;
+}
+
 /* Text in both forms, since it does not fit every client's numbers. Its one spelling has no leading zeros. */
 static const char *read_cursor(struct params *p, enum param param, const struct value *v)
 {
@@ -190,6 +209,8 @@ typedef const char *param_reader(struct params *p, enum param param, const struc
 #define READ_PREFIX   read_prefix
 #define READ_COUNT    read_count
 #define READ_CURSOR   read_cursor
+#define READ_SINCE    read_since
+#define READ_NAME     read_name
 
 static const struct row {
     const char *json, *query;
@@ -314,11 +335,11 @@ void params_init(struct params *p)
 {
     /* Field by field: there is a kilobyte of text behind them that nobody reads beyond its NUL, and this runs for every request. */
     p->seen = p->in_query = 0;
-    p->ttl_ms = p->wait_ms = p->token = 0;
+    p->ttl_ms = p->wait_ms = p->token = p->since = 0;
     p->limit = PAWL_LIST_LIMIT_DEFAULT;
     p->lease_id.text[0] = '\0';
-    p->owner_len = p->reason_len = p->prefix_len = 0;
-    p->owner[0] = p->reason[0] = p->prefix[0] = '\0';
+    p->owner_len = p->reason_len = p->prefix_len = p->name_len = 0;
+    p->owner[0] = p->reason[0] = p->prefix[0] = p->name[0] = '\0';
     memcpy(p->cursor, "0", 2);
 }
 

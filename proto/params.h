@@ -25,7 +25,9 @@
     X(REASON,     "reason",   "reason",   LABEL,    "why a lock is broken; logged") \
     X(PREFIX,     "prefix",   "prefix",   PREFIX,   "only names that start with this") \
     X(LIMIT,      "limit",    "limit",    COUNT,    "how many to list") \
-    X(CURSOR,     "cursor",   "cursor",   CURSOR,   "where the last page ended")
+    X(CURSOR,     "cursor",   "cursor",   CURSOR,   "where the last page ended") \
+    X(SINCE,      "since",    "since",    SINCE,    "only events with a greater id") \
+    X(NAME,       "name",     "name",     NAME,     "only events of this lock")
 /* clang-format on */
 
 enum param {
@@ -43,11 +45,13 @@ struct params {
     int64_t wait_ms;
     int64_t token; /* 1 .. PAWL_TOKEN_MAX */
     int64_t limit; /* 1 .. PAWL_LIST_LIMIT_MAX */
+    int64_t since; /* 0 .. PAWL_TOKEN_MAX */
     struct lease_id lease_id;
-    size_t owner_len, reason_len, prefix_len;
+    size_t owner_len, reason_len, prefix_len, name_len;
     char owner[PAWL_OWNER_MAX + 1];   /* valid UTF-8, no control characters (C0, DEL, C1), NUL-terminated */
     char reason[PAWL_REASON_MAX + 1]; /* the same, and not empty */
     char prefix[PAWL_NAME_MAX + 1];
+    char name[PAWL_NAME_MAX + 1];     /* a lock's, in the query; that in the path is the router's */
     char cursor[PAWL_CURSOR_MAX + 1]; /* decimal digits of a uint64, "0" = from the start */
 };
 

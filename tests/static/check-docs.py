@@ -6,6 +6,7 @@
     options              daemon/options_rows.c                     docs/operations.md, and every sample of a config file
     metrics              daemon/metrics.h, daemon/metrics.c        docs/operations.md
     verbs                daemon/router.c                           docs/security.md
+    kinds of events      daemon/lease_event.h                      docs/openapi.yaml, docs/api.md
     log events           daemon/*.c                                docs/operations.md
     rights in Redis      daemon/scripts/*.lua                      the ACL line in docs/operations.md
     scripts              daemon/redis_script.h                     docs/internals.md
@@ -161,6 +162,7 @@ class Code:
         self.metrics = dict((name, kind) for kind, name in re.findall(r'^ *X\(\w+, +(counter|gauge), +"(\w+)",', header, re.M))
         self.metrics.update((name, "histogram") for name in re.findall(r'^ *X\(\w+, +"(\w+)", +"', header, re.M))
         self.metrics.update(re.findall(r'render_head\(out, "(\w+)", "(\w+)"', daemon["daemon/metrics.c"]))
+        self.kinds = re.findall(r'^ *X\(\w+, +"(\w+)"\)', read("daemon/lease_event.h"), re.M)
         self.events = {}
         for level, first, second in re.findall(r'\blog_(error|warn|info|debug)\((?:[^"();]*\? )?"(\w+)"(?: : "(\w+)")?', everything):
             self.events[first] = level
@@ -203,7 +205,7 @@ class Code:
         """A table that this script can no longer read must not pass for an empty one."""
         for what, found, least in (("params", self.params, 5), ("routes", self.routes, 5), ("errors", self.errors, 10),
                                    ("options", self.options, 10), ("actions", self.actions, 1), ("metrics", self.metrics, 10),
-                                   ("events", self.events, 5), ("commands", self.commands, 10), ("scripts", self.scripts, 5)):
+                                   ("events", self.events, 5), ("kinds of events", self.kinds, 5), ("commands", self.commands, 10), ("scripts", self.scripts, 5)):
             if len(found) < least:
                 raise Unreadable(f"the table of {what} in the code can't be read any more: {len(found)} rows found")
 
@@ -323,6 +325,7 @@ class Checker:
         self.same(where, "call", {(c, r[0], r[1]) for c, r in self.code.routes.items()}, {(c, *f) for c, f in found.items()})
         given = {wire for wire, (_, is_given) in self.code.errors.items() if is_given}
         self.same(where, "error", given, all_errors)
+        self.same(f"{where}: the enum of events", "event", self.code.kinds, self.spec["components"]["schemas"]["event_kind"]["enum"])
         self.same(f"{where}: the enum of codes", "error", given, self.spec["components"]["schemas"]["error_code"]["enum"])
 
     def operation(self, where, path, item, operation):
@@ -366,6 +369,8 @@ class Checker:
             self.same(f"{where}: {call}", "parameter", {self.code.params[name][1] for name in params}, named)
             line = re.search(r"^Errors: (.*)$", part, re.M)
             self.same(f"{where}: {call}", "error", self.given.get(call, set()), code_of(line.group(1)) if line else [])
+        kinds = [code_of(row[0])[0] for row in table(section(text, "events"), "| event |")]
+        self.same(where, "event", self.code.kinds, kinds)
         keys = [(re.match(r"\w*", code_of(row[0])[0]).group(0), code_of(row[1])) for row in table(text, "| query | JSON |")]
         self.same(where, "parameter", {row[1] for row in self.code.params.values()}, {key for key, _ in keys})
         for query, in_json in keys:
@@ -520,6 +525,8 @@ SPOILT = [
     ("docs/api.md", "Errors: `bad_request`, `not_held`, ", "Errors: `bad_request`, ", "break: error not_held is missing"),
     ("docs/api.md", "| `reason` | required |", "| `why` | required |", "break: parameter reason is missing"),
     ("docs/api.md", '`"wait_ms": 500`', '`"waits_ms": 500`', "wait is not called"),
+    ("docs/api.md", "| `undone` | `name`", "| `taken_back` | `name`", "event undone is missing"),
+    ("docs/openapi.yaml", "enum: [grant, release, ", "enum: [grant, ", "the enum of events: event release is missing"),
     ("docs/api.md", "(fencing.md)", "(fences.md)", "there is no fences.md"),
     ("docs/api.md", "(operations.md#metrics)", "(operations.md#numbers)", "there is no heading for operations.md#numbers"),
     ("daemon/options_rows.c", '.fallback = "75s"', '.fallback = "80s"', "--idle-timeout: the default"),

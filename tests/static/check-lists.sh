@@ -20,6 +20,9 @@ scan() {
             for place in tests/lib tests/sim tests/store; do
                 if [ -d "$place" ]; then find "$place" -name '*.[ch]' ! -name 'test_*.c'; fi
             done
+            for place in daemon/page share docs/images; do
+                if [ -d "$place" ]; then find "$place" -type f ! -name '*.am'; fi
+            done
             if [ -d tests/bench ]; then find tests/bench -name '*.[ch]' -o -name '*.py'; fi
             if [ -d tests/static ]; then find tests/static -name '*.sh'; fi
             if [ -d docs/recipes ]; then find docs/recipes -type f; fi
@@ -33,7 +36,7 @@ scan() {
                 printf '%s\n' "$words" | grep -Fxq -e "$f" || echo "$f: no list in a .am file names it"
             done
         }
-        printf '%s\n' "$words" | grep -E '^(proto|daemon|client|tests|docs)/[^$*]*\.(c|h|lua|md|yaml|pml|sh|py)$' | grep -Fxv daemon/redis_scripts.c | sort -u | {
+        printf '%s\n' "$words" | grep -E '^(proto|daemon|client|tests|docs)/[^$*]*\.(c|h|lua|md|yaml|pml|sh|py)$' | grep -Fxv -e daemon/redis_scripts.c -e daemon/page_files.c | sort -u | {
             while IFS= read -r f; do
                 [ -f "$f" ] || echo "$f: a list names it and it isn't there"
             done
@@ -90,6 +93,9 @@ self_test() {
     mkdir "$tmp/tree/docs/recipes"
     : >"$tmp/tree/docs/recipes/a.rb"
     try 'a recipe' '^docs/recipes/a.rb: no list'
+    mkdir "$tmp/tree/daemon/page"
+    : >"$tmp/tree/daemon/page/a.css"
+    try 'a file of the page' '^daemon/page/a.css: no list'
     : >"$tmp/tree/daemon/scripts/three.lua"
     try 'a script' '^daemon/scripts/three.lua: no list'
     rm "$tmp/tree/daemon/a.h"

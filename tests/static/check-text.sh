@@ -15,7 +15,7 @@ scan() {
     (
         cd "$1"
         for place in proto daemon client tests docs build-aux .ci; do
-            if [ -d "$place" ]; then find "$place" \( -name corpus -o -name transcripts -o -name __pycache__ -o -name .pytest_cache \) -prune -o -type f -print; fi
+            if [ -d "$place" ]; then find "$place" \( -name corpus -o -name transcripts -o -name __pycache__ -o -name .pytest_cache \) -prune -o -type f ! -name '*.png' -print; fi
         done
         for place in dev configure.ac Makefile.am README.md CHANGELOG.md LICENSE; do
             if [ -f "$place" ]; then echo "$place"; fi

@@ -293,7 +293,7 @@ def test_method_not_allowed(broker, method, target, allow):
     assert allow <= {word.strip() for word in reply.headers["allow"].split(",")}, reply
 
 
-@pytest.mark.parametrize("target", ["/", "/v1", "/v1/", "/v2/locks/x/acquire", "/v1/lock/x/acquire", "/healthz/x", "/metricsx", "/V1/locks",
+@pytest.mark.parametrize("target", ["//", "/v1", "/v1/", "/v2/locks/x/acquire", "/v1/lock/x/acquire", "/healthz/x", "/metricsx", "/V1/locks",
     "/v1/statuss"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_unknown_paths(broker, method, target):

@@ -155,6 +155,8 @@ START_TEST(defaults_are_the_documented_ones)
     ck_assert_int_eq(options.max_wait_ms, 600000);
     ck_assert_int_eq(options.max_waiters, 20000);
     ck_assert_int_eq(options.max_waiters_per_lock, 10000);
+    ck_assert_int_eq(options.events, 10000);
+    ck_assert_int_eq(options.max_streams, 1000);
     ck_assert_uint_eq(options.allow_origin_count, 0);
     ck_assert_int_eq(options.log_level, LOG_LEVEL_INFO);
     ck_assert_int_eq(options.log_format, LOG_FORMAT_TEXT);
@@ -165,6 +167,7 @@ END_TEST
 START_TEST(every_option_reaches_its_field_from_every_place)
 {
     static const char *const as_flags =
+        "--events=14|--max-streams=0|"
         "--listen=[::1]:1|--listen|unix:/run/p.sock|--redis=unix:///run/r.sock|--key-prefix=|--node-name|n 1|--default-ttl=2s|--min-ttl=1s|"
         "--max-ttl=3s|--store-timeout=4s|--recovery-window=5s|--allow-eviction|--auth-file=/a|--tls-cert=/b|--tls-key=/c|--tls-client-ca=/"
         "d|--tls-client-auth=optional|"
@@ -173,6 +176,7 @@ START_TEST(every_option_reaches_its_field_from_every_place)
         "a.example:8443|"
         "--log-level=debug|--log-format=json";
     static const char *const as_variables =
+        "PAWL_EVENTS=14|PAWL_MAX_STREAMS=0|"
         "PAWL_LISTEN=[::1]:1,unix:/run/p.sock|PAWL_REDIS=unix:///run/r.sock|PAWL_KEY_PREFIX=|PAWL_NODE_NAME=n 1|PAWL_DEFAULT_TTL=2s|"
         "PAWL_MIN_TTL=1s|PAWL_MAX_TTL=3s|PAWL_STORE_TIMEOUT=4s|PAWL_RECOVERY_WINDOW=5s|PAWL_ALLOW_EVICTION=true|PAWL_AUTH_FILE=/a|"
         "PAWL_TLS_CERT=/b|PAWL_TLS_KEY=/c|PAWL_TLS_CLIENT_CA=/d|PAWL_TLS_CLIENT_AUTH=optional|PAWL_REDIS_CA=/e|PAWL_REDIS_CERT=/"
@@ -181,7 +185,8 @@ START_TEST(every_option_reaches_its_field_from_every_place)
         "PAWL_REQUEST_TIMEOUT=7s|PAWL_BODY_TIMEOUT=8s|PAWL_IDLE_TIMEOUT=9s|PAWL_DRAIN_TIMEOUT=0|PAWL_MAX_WAIT=11s|PAWL_MAX_WAITERS=12|"
         "PAWL_MAX_WAITERS_PER_LOCK=13|PAWL_ALLOW_ORIGIN=https://a.example:8443|PAWL_LOG_LEVEL=debug|PAWL_LOG_FORMAT=json";
     static const char *const as_text =
-        "# all of them\n\n  listen = [::1]:1\nlisten=unix:/run/p.sock\nredis = unix:///run/r.sock\r\nkey-prefix =\nnode-name =\tn 1 \n"
+        "# all of them\nevents = 14\nmax-streams = 0\n\n  listen = [::1]:1\nlisten=unix:/run/p.sock\nredis = "
+        "unix:///run/r.sock\r\nkey-prefix =\nnode-name =\tn 1 \n"
         "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = true\nauth-file = /a\n"
         "tls-cert = /b\ntls-key = /c\ntls-client-ca = /d\ntls-client-auth = optional\nredis-ca = /e\nredis-cert = /f\nredis-key = /g\n"
         "insecure-listen = true\nmax-connections = "
@@ -223,6 +228,8 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     ck_assert_int_eq(options.max_wait_ms, 11000);
     ck_assert_int_eq(options.max_waiters, 12);
     ck_assert_int_eq(options.max_waiters_per_lock, 13);
+    ck_assert_int_eq(options.events, 14);
+    ck_assert_int_eq(options.max_streams, 0);
     ck_assert_uint_eq(options.allow_origin_count, 1);
     ck_assert_str_eq(options.allow_origin[0], "https://a.example:8443");
     ck_assert_int_eq(options.log_level, LOG_LEVEL_DEBUG);
@@ -634,7 +641,7 @@ START_TEST(help_tells_of_every_option)
         ck_assert_msg(strstr(text, variable) != NULL, "%s", variable);
         count++;
     }
-    ck_assert_uint_eq(count, 38);
+    ck_assert_uint_eq(count, 40);
     free(dump);
     free(text);
 }

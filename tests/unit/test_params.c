@@ -92,7 +92,8 @@ static void nothing_was_given(void)
     ck_assert_str_eq(p.reason, "");
     ck_assert_str_eq(p.prefix, "");
     ck_assert_str_eq(p.cursor, "0");
-    ck_assert_uint_eq(p.owner_len + p.reason_len + p.prefix_len, 0);
+    ck_assert_int_eq(p.since, 0);
+    ck_assert_uint_eq(p.owner_len + p.reason_len + p.prefix_len + p.name_len, 0);
 }
 
 /* ---- what is given, arrives ---- */
@@ -128,6 +129,9 @@ static void everything_is_there(void)
     ck_assert_uint_eq(p.prefix_len, 7);
     ck_assert_int_eq(p.limit, 1000);
     ck_assert_str_eq(p.cursor, "18446744073709551615");
+    ck_assert_int_eq(p.since, PAWL_TOKEN_MAX);
+    ck_assert_str_eq(p.name, "deploy/prod");
+    ck_assert_uint_eq(p.name_len, 11);
 }
 
 START_TEST(every_parameter_in_json)
@@ -135,7 +139,7 @@ START_TEST(every_parameter_in_json)
     json_ok(
         "{\"ttl_ms\": 30000, \"wait_ms\": 500, \"owner\": \"billing-7 \\u00e9\", \"lease_id\": \"0123ABCD-89EF-4AEF-8ABC-FEDCBA987654\","
         " \"token\": 9007199254740991, \"reason\": \"node lost\", \"prefix\": \"deploy/\", \"limit\": 1000,"
-        " \"cursor\": \"18446744073709551615\"}");
+        " \"cursor\": \"18446744073709551615\", \"since\": 9007199254740991, \"name\": \"deploy/prod\"}");
     everything_is_there();
 }
 END_TEST
@@ -143,7 +147,8 @@ END_TEST
 START_TEST(every_parameter_in_a_query)
 {
     query_ok("ttl=30s&wait=500ms&owner=billing-7%20%C3%a9&lease_id=0123ABCD-89EF-4AEF-8ABC-FEDCBA987654"
-             "&token=9007199254740991&reason=node%20lost&prefix=deploy/&limit=1000&cursor=18446744073709551615");
+             "&token=9007199254740991&reason=node%20lost&prefix=deploy/"
+             "&limit=1000&cursor=18446744073709551615&since=9007199254740991&name=deploy/prod");
     everything_is_there();
 }
 END_TEST
