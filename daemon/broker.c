@@ -178,7 +178,7 @@ static void look_at(struct broker *b, struct wait_line *line, int64_t at_us)
 {
     if (wait_line_look_at(b->waiters, line, at_us) != 0)
         log_error("out_of_memory", LOG_STR("what", "wait line"));
-    b->host.alarm(b->host.arg, at_us);
+    set_alarm(b);
 }
 
 /* ---- making and freeing ---- */
