@@ -78,7 +78,7 @@ END_TEST
 START_TEST(the_last_ones_are_kept)
 {
     for (int i = 0; i < 10; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof(name), "lock-%d%s", i, i % 2 ? "" : "-long"); /* so that places change their size */
         put(name, START_US + 1000 * (i + 1));
     }
