@@ -2,7 +2,7 @@
 
 import pytest
 
-from chaos.faults import Clock, ClockedRedis
+from chaos.house import Clock, ClockedRedis
 from pawltest.wait import always, until
 
 LONG_TTL = 600_000

@@ -62,7 +62,7 @@ def test_grant_that_replicas_lack_is_undone(world, pair, name):
     status, answer = api.acquire(name, ttl_ms=LONG_TTL, lease_id=lease_id)
     assert (status, answer["error"], answer["lease_id"]) == (503, "not_replicated", lease_id)
     until(lambda: not master.holds(name), what="the grant is undone")
-    assert api.metrics()["pawl_undone_grants_total"] == 1
+    until(lambda: api.metrics()["pawl_undone_grants_total"] == 1, what="the node has heard that it is")
     assert api.metrics()["pawl_not_replicated_total"] == 1
     assert pawld.log("too_few_replicas")
     replica.sigcont()
