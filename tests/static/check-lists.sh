@@ -24,7 +24,14 @@ scan() {
                 if [ -d "$place" ]; then find "$place" -type f ! -name '*.am'; fi
             done
             if [ -d tests/bench ]; then find tests/bench -name '*.[ch]' -o -name '*.py'; fi
-            if [ -d tests/static ]; then find tests/static -name '*.sh'; fi
+            if [ -d tests/static ]; then find tests/static -name '*.sh' -o -name '*.py'; fi
+            for place in packaging debian; do
+                # what a build of the packages leaves there is debhelper's
+                if [ -d "$place" ]; then
+                    find "$place" -type f ! -path 'debian/.debhelper/*' ! -path 'debian/tmp/*' ! -name '*debhelper*' ! -name 'autoreconf.*' ! -name '*.substvars' \
+                        ! -path debian/files
+                fi
+            done
             if [ -d docs/recipes ]; then find docs/recipes -type f; fi
             # programs of the tests stand there without their .c
             for place in tests/unit tests/sim tests/store; do
@@ -98,6 +105,9 @@ self_test() {
     try 'a file of the page' '^daemon/page/a.css: no list'
     : >"$tmp/tree/daemon/scripts/three.lua"
     try 'a script' '^daemon/scripts/three.lua: no list'
+    mkdir "$tmp/tree/debian"
+    : >"$tmp/tree/debian/rules"
+    try 'a file of the packages' '^debian/rules: no list'
     rm "$tmp/tree/daemon/a.h"
     try 'a header that is gone' "^daemon/a.h: a list names it"
     printf 'enum x {\n    SCRIPT_TWO,\n    SCRIPT_ONE,\n    SCRIPT_COUNT\n};\n' >"$tmp/tree/daemon/redis_script.h"

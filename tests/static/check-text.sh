@@ -14,7 +14,7 @@ machine="/wo""rk/|/ho""me/[a-z]|/ro""ot/|/Us""ers/[A-Za-z]"
 scan() {
     (
         cd "$1"
-        for place in proto daemon client tests docs build-aux .ci; do
+        for place in proto daemon client tests docs build-aux packaging debian .ci; do
             if [ -d "$place" ]; then find "$place" \( -name corpus -o -name transcripts -o -name __pycache__ -o -name .pytest_cache \) -prune -o -type f ! -name '*.png' -print; fi
         done
         for place in dev configure.ac Makefile.am README.md CHANGELOG.md LICENSE; do
