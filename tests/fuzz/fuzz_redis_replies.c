@@ -141,7 +141,7 @@ static void make_word(struct made *m, const char *word, size_t len)
             return;
         }
     }
-    make_bulk(m, word[0] == '"' && len > 0 ? word + 1 : word, word[0] == '"' && len > 0 ? len - 1 : len);
+    make_bulk(m, len > 0 && word[0] == '"' ? word + 1 : word, len > 0 && word[0] == '"' ? len - 1 : len);
 }
 
 /* An array of the words of the line, which is shorter than an eighth of REPLY_MAX. */
