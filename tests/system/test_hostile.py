@@ -13,6 +13,7 @@ import pytest
 from pawltest.auth import AuthFile, new_token
 from pawltest.fixtures import LONG
 from pawltest.http import Api, Closed, Conn, bearer, lock_path, open_socket, request_bytes
+from pawltest.pawld import run
 from pawltest.tls import authority, open_raw, open_tls, server_arguments
 from pawltest.wait import always, until
 from pawltest.waiters import Waiter, close_all, new_id, standing
@@ -631,3 +632,100 @@ def test_hostile_clients_by_dice_leave_nothing_behind(world, redis, kind):
     until(lambda: api.metrics()["pawl_waiters"] == 0, 30, "nobody waits")
     until(lambda: not api.list_all()[0], 30, "no lease is left")
     until(lambda: api.must("acquire", "after", ttl_ms=1000), what="it works")
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def proc(pid, what):
+    with open(f"/proc/{pid}/{what}", "rb") as f:
+        return f.read().decode("utf-8", "replace")
+
+
+def start_with_secrets(world, place, settings, args):
+    """A pawld that is told these settings as arguments, in the environment or in a file."""
+    how = {"wait": "listening"}
+    if place == "arguments":
+        args = [*args, *(word for key, value in settings.items() for word in (f"--{key}", value))]
+    elif place == "argument=":
+        args = [*args, *(f"--{key}={value}" for key, value in settings.items())]
+    elif place == "environment":
+        how["env"] = {"PAWL_" + key.upper().replace("-", "_"): value for key, value in settings.items()}
+    else:
+        path = os.path.join(world.folder(), "conf")
+        with open(path, "w", encoding="utf-8") as f:
+            os.fchmod(f.fileno(), 0o600)
+            f.writelines(f"{key} = {value}\n" for key, value in settings.items())
+        args = [*args, "--config", path]
+    return world.pawld(None, args, **how), args, how.get("env")
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("place", ["arguments", "argument=", "environment", "file"])
+def test_passwords_come_out_nowhere(world, place, right):
+    """Broken: a password of Redis or of the sentinels stands in a log (at debug, and when it is refused), a status, an error, an argument, an environment, what
+    --check-config prints, or what a crash leaves. With passwords that are right, and with ones that are refused."""
+    secrets = {"redis": "hush-redis-4711", "sentinel": "hush-sentinel-4711"}
+    server = world.redis(password=secrets["redis"] if right else "another")
+    sentinel = world.redis(password=secrets["sentinel"] if right else "another")  # no sentinel: its refusals are told as well
+    urls = {"plain": {"redis": f"redis://:{secrets['redis']}@127.0.0.1:{server.port}/0"},
+            "sentinel": {"redis": f"sentinel://:{secrets['redis']}@127.0.0.1:{sentinel.port}/m", "sentinel-password": secrets["sentinel"]}}
+    for settings in urls.values():
+        pawld, args, env = start_with_secrets(world, place, settings, ["--log-level", "debug"])
+        api = pawld.api()
+        lease = new_id()
+        if right and "sentinel-password" not in settings:
+            pawld.wait_ready()
+            api.must("acquire", "a", lease_id=lease, ttl_ms=LONG_TTL)
+            server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            until(lambda: api.renew("a", lease_id=lease)[0] == 200, what="it is connected again")
+        else:
+            until(lambda: pawld.log("store_link_down") or pawld.log("sentinel_answer"), what="a refusal")
+            assert api.acquire("a", lease_id=lease)[0] == 503
+        told = {path: str(api.call("GET", path)[:2]) for path in ("/readyz", "/healthz", "/v1/status", "/v1/locks", "/v1/locks/a")}
+        told["metrics"] = str(api.metrics())
+        told["cmdline"], told["environ"] = proc(pawld.pid, "cmdline"), proc(pawld.pid, "environ")
+        told["check"] = str(run("--check-config", *args, env=env))
+        told["bad"] = str(run("--nonsense", *args, env=env)) + str(run(*args, "--ttl", "x", env=env)) + str(run(*args, "--redis", "nonsense://" + secrets["redis"] + "@h", env=env))
+        pawld.expect_exit(-signal.SIGABRT, 99)
+        pawld.signal(signal.SIGABRT)
+        pawld.wait()
+        told["log"] = pawld.stderr() + pawld.stdout()
+        assert lease not in told["log"]
+        for what, text in told.items():
+            for secret in secrets.values():
+                assert secret not in text, (what, text[max(0, text.find(secret) - 200):][:400])
+
+
+def test_a_lease_id_comes_out_nowhere_but_to_its_holder(world, redis, auth):
+    """Broken: what is logged when things go wrong (lost, broken, expired, undone, drained, refused, put back) has a whole lease id in it."""
+    token = auth.rule("admin", [""], ["admin"])
+    auth.write()
+    pawld = world.pawld(redis, [*auth.args, "--log-level", "debug", "--recovery-window", "3s", "--drain-timeout", "1s"])
+    api = pawld.api(token=token)
+    ids = [new_id() for _ in range(6)]
+    api.must("acquire", "a", lease_id=ids[0], ttl_ms=LONG_TTL)
+    waiters = [Waiter(pawld.address, "a", 60_000, lease_id=lease, token=token) for lease in ids[1:3]]
+    standing(api, "a", 2)
+    redis.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    standing(api, "a", 2)
+    api.must("brk", "a", reason=f"test {ids[0][:8]}")
+    first = next(w for w in waiters if w.granted() and True)
+    api.renew("a", lease_id=ids[0])
+    api.call("POST", lock_path("a", "renew") + f"?lease_id={ids[0]}x", None, bearer(token))
+    api.call("POST", lock_path("a", "renew") + f"?lease_id={ids[0]}&lease_id={ids[0]}", None, bearer(token))
+    api.call("POST", f"/v1/locks/{ids[0]}/nonsense", None, bearer(token))
+    api.must("acquire", "short", lease_id=ids[3], ttl_ms=200)
+    until(lambda: pawld.log("expired"), what="expired")
+    gone = Waiter(pawld.address, "a", 60_000, lease_id=ids[4], token=token)
+    gone.leave("reset")
+    redis.command("FLUSHALL")
+    until(lambda: redis.command("GET", redis.lock_key("a")), what="put back")
+    texts = [str(api.status()), str(api.metrics()), str(api.list()), str(api.inspect("a"))]
+    assert pawld.stop() == 0
+    close_all(waiters)
+    log = pawld.stderr()
+    assert first.lease_id[:8] in log
+    for lease in ids:
+        assert lease not in log, log[log.find(lease) - 300:][:600]
+        assert not any(lease in text for text in texts)
