@@ -31,8 +31,8 @@
 #define FIRST_DELAY_MS 10
 #define STEADY_US      1000000 /* a connection that lived this long is reopened at once */
 #define READ_SIZE      ((size_t)64 * 1024)
-#define ANSWER_MAX     ((size_t)32 * 1024 * 1024) /* bytes of one answer; the longest that a script gives is a page of a list, below 2 MiB */
-#define ELEMENTS_MAX   1000000                    /* of one array; memory for them is taken when their number is read */
+#define ANSWER_MAX     ((size_t)4 * 1024 * 1024) /* bytes of one answer; the longest that a script gives is a page of a list, below 2 MiB */
+#define ELEMENTS_MAX   100000                    /* of one array; memory for them is taken when their number is read */
 
 enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_GREETING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
 

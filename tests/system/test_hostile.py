@@ -196,7 +196,7 @@ class Liar:
 
 @pytest.mark.parametrize("answer, endless, said", [
     (b"*2147483647\r\n", False, "larger"),
-    (b"*1000000\r\n" * 6 + b"*2147483647\r\n", False, "larger"),
+    (b"*100000\r\n" * 6 + b"*2147483647\r\n", False, "larger"),
     (b"$2147483647\r\n", True, "larger"),
     (b"+", True, "larger"),
     (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "does not speak the Redis protocol"),
@@ -215,8 +215,8 @@ def test_p9_a_redis_that_is_none_costs_a_bounded_amount(world, answer, endless, 
         assert api.acquire("a")[0] == 503 and api.healthz() == 200
         sent = liar.sent
         if endless:
-            until(lambda: liar.sent > sent + (64 << 20), 60, "it sends on and on")
-        assert pawld.rss() < 600 << 20, "a bounded amount of memory"
+            until(lambda: liar.sent > sent + (16 << 20), 60, "it sends on and on")
+        assert pawld.rss() < 300 << 20, "a bounded amount of memory"
     finally:
         liar.close()
 
@@ -321,7 +321,7 @@ def test_p8_a_waiters_leaving_is_noticed_within_100_ms(world, redis, kind, how):
 def test_c31_500_slow_senders_and_normal_clients(world, redis, kind):
     """Broken: a byte now and then keeps a connection for ever, or the slow make the others slow; or who waits is cut off with them. (C31, P9)"""
     count = 500
-    pawld = pawld_on(world, redis, kind, "--request-timeout", "4s", "--body-timeout", "4s")
+    pawld = pawld_on(world, redis, kind, "--request-timeout", "3s", "--body-timeout", "3s")
     api = pawld.api()
     held = api.must("acquire", "held", ttl_ms=LONG_TTL)
     waiter = Waiter(pawld.address, "held", 120_000)
@@ -360,7 +360,7 @@ def test_c31_500_slow_senders_and_normal_clients(world, redis, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_c31_readers_that_never_read(world, redis, kind):
     """Broken: who asks for large lists and reads none of them takes memory without an end, or the time of the others. (C31, P9)"""
-    count = 500 if LONG else 60
+    count = 500 if LONG else 30
     pawld = pawld_on(world, redis, kind, "--max-connections", "1000")
     api = pawld.api()
     for i in range(300):
@@ -383,6 +383,32 @@ def test_c31_readers_that_never_read(world, redis, kind):
     for sock in crowd:
         sock.close()
     until(lambda: api.metrics()["pawl_connections"] <= 2, what="all are gone")
+
+
+def test_p9_lists_take_turns(world, redis):
+    """Broken: whoever lists in many connections at once puts a step of each into Redis, and everybody else's calls stand behind them all; or one that left keeps its
+    turn. (P9)"""
+    pawld = world.pawld(redis, ["--store-timeout", "10s"])
+    api = pawld.api()
+    for i in range(30):
+        api.must("acquire", f"l/{i}", ttl_ms=LONG_TTL)
+    redis.sigstop()
+    try:
+        crowd = [Conn(pawld.address) for _ in range(60)]
+        for conn in crowd:
+            conn.send_request("GET", "/v1/locks?limit=1000")
+        until(lambda: api.metrics()["pawl_store_pending"] >= 4, what="the first of them")
+        always(lambda: api.metrics()["pawl_store_pending"] <= 8, 1, "only a few are there")
+        for conn in crowd[::2]:
+            conn.reset()
+    finally:
+        redis.sigcont()
+    for conn in crowd[1::2]:
+        reply = conn.read_reply()
+        assert reply.status == 200 and len(reply.json()["locks"]) == 30
+        conn.close()
+    assert api.list_all()[0]
+    until(lambda: api.metrics()["pawl_store_pending"] == 0, what="nothing is left")
 
 
 @pytest.mark.deadline(240)
@@ -430,7 +456,7 @@ def test_c11_descriptors_run_out_on_a_unix_socket(world, redis):
 @pytest.mark.parametrize("kind", ["tcp", "unix"])  # TLS: test_tls.py; with Redis away or paused: test_waiting.py
 def test_c18_term_with_clients_waiting(world, redis, kind):
     """Broken: waiters are cut off without an answer, or those that are gone hold the end up. (C18)"""
-    pawld = pawld_on(world, redis, kind, "--drain-timeout", "5s")
+    pawld = pawld_on(world, redis, kind, "--drain-timeout", "2s")
     pawld.api().must("acquire", "held", ttl_ms=LONG_TTL)
     waiting = [Waiter(pawld.address, "held", 60_000) for _ in range(50)]
     gone = [Waiter(pawld.address, "held", 60_000) for _ in range(5)]
@@ -483,7 +509,7 @@ def test_p4_no_second_authorization_and_no_smuggled_one(world, redis, auth, kind
     def statuses(data):
         with Conn(pawld.address) as conn:
             conn.send(data)
-            conn.half_close() if kind != "tls" else None
+            conn.half_close()
             told = []
             try:
                 while True:
