@@ -22,6 +22,8 @@
 #include <event2/event.h>
 
 #include "daemon/api.h"
+#include "daemon/event_ring.h"
+#include "daemon/event_streams.h"
 #include "daemon/http_front.h"
 #include "daemon/router.h"
 #include "proto/json.h"
@@ -177,6 +179,8 @@ static size_t check_reply(const char *text, size_t len, bool heads)
         return 0;
     head_len = (size_t)(end - text) + 4;
     field = memmem(text, head_len, "Content-Length: ", 16);
+    if (memmem(text, head_len, "text/event-stream", 17)) /* goes on until the client leaves */
+        return len;
     if (field)
         body_len = strtoul(field + 16, NULL, 10);
     must(field || strncmp(text + 9, "100", 3) == 0);
@@ -213,6 +217,8 @@ struct world {
     struct metrics metrics;
     struct broker *broker;
     struct http_front *front;
+    struct event_ring *events;
+    struct event_streams *streams;
     struct api api;
     int client;
     size_t heard;
@@ -225,11 +231,20 @@ static void no_alarm(void *arg, int64_t at_us)
     (void)at_us;
 }
 
+static void keep_event(void *arg, const struct lease_event *event)
+{
+    struct world *w = arg;
+
+    must(event_ring_put(w->events, event, 1000000) == 0);
+    event_streams_news(w->streams);
+}
+
 static void begin(struct world *w, bool rules)
 {
     static const struct broker_config broker_config = {
         .call_timeout_ms = 1000, .max_waiters = 4, .max_waiters_per_lock = 2, .poll_ms = 5000};
-    static const struct broker_host host = {.alarm = no_alarm};
+    static const struct event_streams_host streams_host = {.alarm = no_alarm};
+    const struct broker_host host = {.arg = w, .alarm = no_alarm, .happened = keep_event};
     static const struct http_front_config config = {
         .max_connections = 4, .head_timeout_ms = 10000, .body_timeout_ms = 10000, .idle_timeout_ms = 10000, .stuck_timeout_ms = 10000};
     struct http_service service = {.ctx = &w->api, .handle = router_handle, .gone = router_gone};
@@ -242,7 +257,9 @@ static void begin(struct world *w, bool rules)
     must(metrics_init(&w->metrics, route_names(), route_count + 1) == 0);
     w->broker = broker_new(&clock_boottime, &broker_config, &host, &w->metrics);
     w->front = http_front_new(base, &config, &service);
-    must(w->broker && w->front);
+    w->events = event_ring_new(16, 1000000);
+    w->streams = event_streams_new(&clock_boottime, w->events, &w->metrics, 2, &streams_host);
+    must(w->broker && w->front && w->events && w->streams);
     broker_set_store(w->broker, &w->stub.seam);
     events = broker_store_events(w->broker);
     events.attached(events.arg, true, false);
@@ -252,6 +269,8 @@ static void begin(struct world *w, bool rules)
                           .metrics = &w->metrics,
                           .front = w->front,
                           .auth = rules ? auth : NULL,
+                          .events = w->events,
+                          .streams = w->streams,
                           .node = "0123456789abcdef"};
     must(http_front_listen(w->front, listen_text, problem, sizeof(problem)) == 0);
     memcpy(address.sun_path, socket_path, sizeof(socket_path));
@@ -263,6 +282,7 @@ static void turn(struct world *w, bool listen)
 {
     (void)event_base_loop(base, EVLOOP_NONBLOCK);
     answer_all(&w->stub);
+    event_streams_tick(w->streams);
     while (listen && w->heard < REPLY_MAX) {
         ssize_t n = recv(w->client, replies + w->heard, REPLY_MAX - w->heard, 0);
 
@@ -315,6 +335,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close(w.client);
     turn(&w, false);
     http_front_free(w.front);
+    event_streams_free(w.streams);
+    event_ring_free(w.events);
     while (w.stub.first)
         answer_all(&w.stub);
     broker_free(w.broker);
