@@ -1,14 +1,17 @@
-/* A Redis that says whatever it likes: broken, hostile, or another server altogether. The whole of what reads it takes part (link, store, broker), over a real socket
- * whose other end is fed from the input. Whatever comes, no request is told of a lease with a token or a time that there can't be, and everything ends.
+/* A Redis that says whatever it likes: broken, hostile, or another server altogether. The whole of what reads it takes part (link, store, broker), over a
+ * real socket whose other end is fed from the input. Whatever comes, no request is told of a lease with a token or a time that there can't be, and
+ * everything ends.
  *
  * The first byte says how to go on:
  *
- *     bit 0    the rest is what is sent, byte by byte; else each line of it is one reply, made of its words: one that begins as a number does is an integer, '"' begins a
- *              string, '-' alone an error with the rest of the line, '~' nothing, and a line that begins with '@' is a message on the other connection
+ *     bit 0    the rest is what is sent, byte by byte; else each line of it is one reply, made of its words: one that begins as a number does is an
+ *              integer, '"' begins a string, '-' alone an error with the rest of the line, '~' nothing; a line that begins with '@' is said on the
+ *              connection for messages, one with '#' on that of the replicas
  *     bit 1    attaching is answered by the input as well; else it goes well
  *     bit 2    a window is open
  *     bit 3    replicas are waited for
  *     bits 4-6 which requests are open when the input comes
+ *     bit 7    who was granted a lease can't be told
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -33,10 +36,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define REQUESTS    8
-#define LINKS_MAX   4
-#define REPLY_MAX   65536
-#define NEVER_ENDED 1000 /* turns of the loop that an end may take */
+#define REQUESTS  8
+#define LINKS_MAX 4
+#define REPLY_MAX 65536
 
 static struct event_base *base;
 static char socket_path[64];

@@ -156,6 +156,38 @@ def test_a_storm_of_hups_changes_nothing_for_clients(world, redis, auth):
     assert pawld.stop() == 0
 
 
+@pytest.mark.parametrize("what", ["file", "folder", "fifo", "link to a socket", "link to nothing", "link to a file", "loop", "file in the folder's place"])
+def test_the_path_of_a_unix_socket_belongs_to_somebody_else(world, redis, what):
+    """Broken: pawld removes, follows or takes over what stands at the path of its socket."""
+    folder = world.folder()
+    path, other = f"{folder}/s", f"{folder}/other"
+    with socket.socket(socket.AF_UNIX) as live:
+        if what == "file":
+            open(path, "w").close()
+        elif what == "folder":
+            os.mkdir(path)
+        elif what == "fifo":
+            os.mkfifo(path)
+        elif what == "link to a socket":
+            live.bind(other)
+            live.listen(1)
+            os.symlink(other, path)
+        elif what == "link to nothing":
+            os.symlink(other, path)
+        elif what == "link to a file":
+            open(other, "w").close()
+            os.symlink(other, path)
+        elif what == "loop":
+            os.symlink(path, path)
+        else:
+            open(other, "w").close()
+            path = f"{other}/s"
+        before = sorted((name, os.lstat(f"{folder}/{name}").st_ino, os.lstat(f"{folder}/{name}").st_mode) for name in os.listdir(folder))
+        code, _, problem = run("--redis", redis.url, "--listen", f"unix:{path}")
+        assert code != 0 and path in problem, problem
+        assert before == sorted((name, os.lstat(f"{folder}/{name}").st_ino, os.lstat(f"{folder}/{name}").st_mode) for name in os.listdir(folder))
+
+
 # ---------------------------------------------------------------- a Redis that is none
 
 
@@ -633,6 +665,7 @@ def test_hostile_clients_by_dice_leave_nothing_behind(world, redis, kind):
         request_bytes("POST", lock_path("h/1", "release"), {"lease_id": new_id()}), request_bytes("POST", lock_path("h/1", "break"), {"reason": "dice"}),
         b"POST /v1/locks/h/1/acquire HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n{\"ttl_ms\": 300}\r\n0\r\n\r\n", b"\x16\x03\x01", b"\r\n", b"GET",
         b"GET / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", os.urandom(50), b"\0" * 9,
+        request_bytes("GET", "/v1/events/stream?prefix=h/"), request_bytes("GET", "/v1/events?limit=1000"), request_bytes("GET", "/ui.js"),
     ]
     open_ones = []
     for _ in range(3000 if LONG else 500):
@@ -712,7 +745,8 @@ def test_passwords_come_out_nowhere(world, place, right):
         told["metrics"] = str(api.metrics())
         told["cmdline"], told["environ"] = proc(pawld.pid, "cmdline"), proc(pawld.pid, "environ")
         told["check"] = str(run("--check-config", *args, env=env))
-        told["bad"] = str(run("--nonsense", *args, env=env)) + str(run(*args, "--ttl", "x", env=env)) + str(run(*args, "--redis", "nonsense://" + secrets["redis"] + "@h", env=env))
+        bad = (["--nonsense", *args], [*args, "--ttl", "x"], [*args, "--redis", f"nonsense://{secrets['redis']}@h"])
+        told["bad"] = "".join(str(run(*words, env=env)) for words in bad)
         pawld.expect_exit(-signal.SIGABRT, 99)
         pawld.signal(signal.SIGABRT)
         pawld.wait()
