@@ -25,6 +25,7 @@
  *   LEAVING   acquire (or the one call)   has left     the store's answer: a grant or a place -> CLEANING, else freed
  *   CLEANING  cancel                      has left     the store's answer -> freed; the store failed -> OWED
  *   OWED      nothing                     has left     as drawn; freed when all it could owe is over by itself
+ *   LISTING   nothing                     waits        a list alone: its turn comes -> CALLING, for one step; client gone -> freed
  *
  * PUTTING stands beside these: a request that no client made, for one lease of the table. After every attach to a life of the data that this node
  * did not know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for). It is put back under the number
@@ -53,7 +54,7 @@
 #include "daemon/lease_table.h"
 #include "daemon/log.h"
 
-enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING };
+enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING, LISTING };
 
 #define SPARE_MAX       256
 #define OWED_MAX        20000
@@ -64,9 +65,11 @@ enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING 
 #define LIST_STEPS_MAX  200
 #define LIST_LOOK_MIN   10 /* keys a step of a list looks at */
 #define LIST_LOOK_MAX   1000
-#define PUTTING_MAX     128    /* leases being put back at one time */
-#define PUT_AGAIN_US    100000 /* after the store failed to */
-#define SWEEP           256    /* places that a look at the queue examines for waiters of dead nodes */
+#define LISTS_AT_ONCE   4        /* steps of lists in the store: the others take turns, so that many long lists hold up no other call */
+#define LIST_WAIT_US    10000000 /* then a list ends with what it has */
+#define PUTTING_MAX     128      /* leases being put back at one time */
+#define PUT_AGAIN_US    100000   /* after the store failed to */
+#define SWEEP           256      /* places that a look at the queue examines for waiters of dead nodes */
 #define EXPIRED_AT_ONCE 1000
 #define SWEEP_RATE      512 /* of such places a second, over all locks */
 
@@ -86,6 +89,8 @@ struct broker {
     struct heap ends;
     struct request_list again; /* parked ones that must ask again */
     struct request_list owed;
+    struct request_list lists; /* whose turn has not come */
+    size_t lists_open;
     struct broker_request *spare;
     size_t spare_count, open;
     int64_t tries_open, putting;
@@ -884,13 +889,33 @@ static void release_answered(struct broker_request *r)
     answer(r, PAWL_OK, NULL);
 }
 
+/* Before each step, so that a long list lets the others go before its next one. */
+static void line_up(struct broker_request *r)
+{
+    r->state = LISTING;
+    list_add(&r->broker->lists, r);
+}
+
+static void begin_lists(struct broker *b)
+{
+    struct broker_request *r;
+
+    while (b->lists_open < LISTS_AT_ONCE && (r = b->lists.first) != NULL) {
+        list_remove(&b->lists, r);
+        r->state = CALLING;
+        b->lists_open++;
+        submit_call(r);
+    }
+}
+
 static void list_answered(struct broker_request *r)
 {
-    if (strcmp(r->call.cursor, "0") != 0 && r->found < r->limit && ++r->steps < LIST_STEPS_MAX) {
+    if (strcmp(r->call.cursor, "0") != 0 && r->found < r->limit && ++r->steps < LIST_STEPS_MAX &&
+        broker_now_us(r->broker) - r->submitted_us < LIST_WAIT_US) {
         r->call.look_at = earlier(2 * r->call.look_at, LIST_LOOK_MAX);
         if (r->found > 0)
             r->call.look_at = earlier(r->call.look_at, r->limit - r->found + LIST_LOOK_MIN);
-        submit_call(r);
+        line_up(r);
         return;
     }
     answer(r, PAWL_OK, NULL);
@@ -1176,8 +1201,10 @@ static void call_done(struct store_call *call)
 {
     struct broker_request *r = call->arg;
     struct broker *b = r->broker;
+    bool list = r->op == STORE_LIST;
 
     part_rider(r);
+    b->lists_open -= list;
     switch (r->state) {
     case CALLING:
         if (r->op == STORE_ACQUIRE)
@@ -1200,6 +1227,8 @@ static void call_done(struct store_call *call)
         cleaned(r);
         break;
     }
+    if (list)
+        begin_lists(b);
     if (b->again.first)
         set_alarm(b);
 }
@@ -1313,7 +1342,10 @@ void broker_submit(struct broker_request *r)
     fill_call(r);
     if (r->op == STORE_RELEASE)
         take_rider(r);
-    if (r->op != STORE_ACQUIRE) {
+    if (r->op == STORE_LIST) {
+        line_up(r);
+        begin_lists(b);
+    } else if (r->op != STORE_ACQUIRE) {
         r->state = CALLING;
         submit_call(r);
     } else if ((b->draining && (r->wait_ms > 0 || !b->tries_only)) || (r->wait_ms > 0 && !start_wait(r))) {
@@ -1354,6 +1386,10 @@ void broker_request_abandon(struct broker_request *r)
         break;
     case ENDING:
         r->state = CLEANING;
+        break;
+    case LISTING:
+        list_remove(&b->lists, r);
+        let_go(r);
         break;
     default:
         if (r->queued || r->unsettled)

@@ -10,6 +10,7 @@
 #include <hiredis/hiredis.h>
 
 #include "daemon/log.h"
+#include "proto/lock_name.h"
 
 /* ---- what errors mean ---- */
 
@@ -77,7 +78,7 @@ int64_t redis_answer_number(const redisReply *reply, size_t i)
     int64_t n = 0;
 
     if (element && element->type == REDIS_REPLY_INTEGER)
-        return (int64_t)element->integer;
+        return element->integer >= 0 && element->integer <= PAWL_TOKEN_MAX ? (int64_t)element->integer : 0;
     if (!element || element->type != REDIS_REPLY_STRING || element->len == 0 || element->len > 16)
         return 0;
     for (size_t k = 0; k < (size_t)element->len; k++) {
@@ -85,14 +86,7 @@ int64_t redis_answer_number(const redisReply *reply, size_t i)
             return 0;
         n = n * 10 + (element->str[k] - '0');
     }
-    return n;
-}
-
-int64_t redis_answer_left(const redisReply *reply, size_t i)
-{
-    int64_t left = redis_answer_number(reply, i);
-
-    return left < 0 ? 0 : left;
+    return n <= PAWL_TOKEN_MAX ? n : 0;
 }
 
 const char *redis_answer_text(const redisReply *reply, size_t i, size_t *ret_len)
@@ -113,12 +107,19 @@ bool redis_answer_is(const redisReply *reply, const char *status)
     return len == strlen(status) && memcmp(text, status, len) == 0;
 }
 
-static void read_owner(struct store_holder *holder, const redisReply *reply, size_t i)
+static const char *owner_at(const redisReply *reply, size_t i, size_t *ret_len)
 {
     size_t len;
     const char *owner = redis_answer_text(reply, i, &len);
 
-    holder->owner_len = len < PAWL_OWNER_MAX ? len : PAWL_OWNER_MAX;
+    *ret_len = len < PAWL_OWNER_MAX ? len : PAWL_OWNER_MAX;
+    return owner;
+}
+
+static void read_owner(struct store_holder *holder, const redisReply *reply, size_t i)
+{
+    const char *owner = owner_at(reply, i, &holder->owner_len);
+
     memcpy(holder->owner, owner, holder->owner_len);
     holder->owner[holder->owner_len] = '\0';
 }
@@ -126,8 +127,8 @@ static void read_owner(struct store_holder *holder, const redisReply *reply, siz
 static void read_holder(struct store_holder *holder, const redisReply *reply, size_t i)
 {
     holder->token = redis_answer_number(reply, i);
-    holder->ttl_ms = redis_answer_left(reply, i + 1);
-    holder->held_ms = redis_answer_left(reply, i + 2);
+    holder->ttl_ms = redis_answer_number(reply, i + 1);
+    holder->held_ms = redis_answer_number(reply, i + 2);
     read_owner(holder, reply, i + 3);
 }
 
@@ -136,11 +137,8 @@ static void read_woken(struct store_call *call, const redisReply *reply, size_t 
     size_t len;
     const char *id = redis_answer_text(reply, i, &len);
 
-    call->ret_woken.text[0] = '\0';
-    if (len == PAWL_LEASE_ID_LEN) {
-        memcpy(call->ret_woken.text, id, len);
-        call->ret_woken.text[len] = '\0';
-    }
+    if (lease_id_parse(id, len, &call->ret_woken) != 0)
+        call->ret_woken.text[0] = '\0';
 }
 
 /* ---- one function an operation ---- */
@@ -156,25 +154,27 @@ void redis_answer_as_asked(struct store_call *call, int64_t token)
     memcpy(call->holder.owner, call->owner, call->owner_len);
 }
 
-/* A short answer means: as asked. */
-static void read_lease(struct store_call *call, const redisReply *reply)
+/* A short answer means: as asked. False: there is no such lease. */
+static bool read_lease(struct store_call *call, const redisReply *reply)
 {
     if (reply->elements == 2) {
         redis_answer_as_asked(call, redis_answer_number(reply, 1));
-        return;
+    } else {
+        call->ret_token = redis_answer_number(reply, 2);
+        call->ret_confirm = call->confirm;
+        call->ret_ttl_ms = redis_answer_number(reply, 3);
+        call->ret_granted_ms = redis_answer_number(reply, 4);
+        read_owner(&call->holder, reply, 5);
     }
-    call->ret_token = redis_answer_number(reply, 2);
-    call->ret_confirm = call->confirm;
-    call->ret_ttl_ms = redis_answer_left(reply, 3);
-    call->ret_granted_ms = redis_answer_number(reply, 4);
-    read_owner(&call->holder, reply, 5);
+    return call->ret_token > 0;
 }
 
 static enum store_result read_acquire(struct store_call *call, const redisReply *reply)
 {
     if (redis_answer_is(reply, "granted") || redis_answer_is(reply, "repeated")) {
         bool repeated = redis_answer_is(reply, "repeated");
-        read_lease(call, reply);
+        if (!read_lease(call, reply))
+            return STORE_UNKNOWN;
         if (repeated)
             call->ret_confirm = call->repeat_confirm;
         return repeated ? STORE_REPEATED : STORE_DONE;
@@ -195,9 +195,8 @@ static enum store_result read_acquire(struct store_call *call, const redisReply 
 
 static enum store_result read_renew(struct store_call *call, const redisReply *reply)
 {
-    if (!redis_answer_is(reply, "renewed"))
+    if (!redis_answer_is(reply, "renewed") || !read_lease(call, reply))
         return STORE_UNKNOWN;
-    read_lease(call, reply);
     return STORE_DONE;
 }
 
@@ -221,7 +220,7 @@ static enum store_result read_check(struct store_call *call, const redisReply *r
 {
     if (!redis_answer_is(reply, "held"))
         return STORE_UNKNOWN;
-    call->ret_ttl_ms = redis_answer_left(reply, 2);
+    call->ret_ttl_ms = redis_answer_number(reply, 2);
     return STORE_DONE;
 }
 
@@ -259,12 +258,13 @@ static enum store_result read_list(struct store_call *call, const redisReply *re
     call->ret_recovering = redis_answer_number(reply, 3) != 0;
     for (size_t i = 4; i + 6 <= reply->elements; i += 6) {
         struct store_lock lock = {.token = redis_answer_number(reply, i + 1),
-                                  .ttl_ms = redis_answer_left(reply, i + 2),
-                                  .held_ms = redis_answer_left(reply, i + 3),
+                                  .ttl_ms = redis_answer_number(reply, i + 2),
+                                  .held_ms = redis_answer_number(reply, i + 3),
                                   .waiters = redis_answer_number(reply, i + 5)};
         lock.name = redis_answer_text(reply, i, &lock.name_len);
-        lock.owner = redis_answer_text(reply, i + 4, &lock.owner_len);
-        call->on_lock(call, &lock);
+        lock.owner = owner_at(reply, i + 4, &lock.owner_len);
+        if (lock.token > 0 && !lock_name_problem(lock.name, lock.name_len)) /* else somebody else's key */
+            call->on_lock(call, &lock);
     }
     return STORE_DONE;
 }

@@ -13,10 +13,10 @@
 
 struct redisReply;
 
-/* An integer, or one that a script passed on as the text it is stored in; 0 for anything else. */
+/* An integer, or one that a script passed on as the text it is stored in; 0 for anything else. Nothing that a script tells is greater than the greatest token, so
+ * what is came from somewhere else and must not be calculated with: it is 0 too. So is what is below 0, as the time left of a key that ends this very
+ * millisecond, or (never ours) has no end. */
 int64_t redis_answer_number(const struct redisReply *reply, size_t i);
-/* Remaining times: a key that ends this very millisecond, or (never ours) has no end, has nothing left. */
-int64_t redis_answer_left(const struct redisReply *reply, size_t i);
 const char *redis_answer_text(const struct redisReply *reply, size_t i, size_t *ret_len); /* "" for what is no text */
 bool redis_answer_is(const struct redisReply *reply, const char *status);                 /* of an array that begins with its status */
 

@@ -31,6 +31,8 @@
 #define FIRST_DELAY_MS 10
 #define STEADY_US      1000000 /* a connection that lived this long is reopened at once */
 #define READ_SIZE      ((size_t)64 * 1024)
+#define ANSWER_MAX     ((size_t)4 * 1024 * 1024) /* bytes of one answer; the longest that a script gives is a page of a list, below 2 MiB */
+#define ELEMENTS_MAX   100000                    /* of one array; memory for them is taken when their number is read */
 
 enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_GREETING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
 
@@ -58,6 +60,10 @@ struct redis_link {
     bool resolved;              /* the look-up ended, for good or ill */
 
     redisReader *reader;
+    redisReplyObjectFunctions making; /* hiredis's own, but for the making of arrays */
+    const redisReplyObjectFunctions *made_by;
+    size_t unfinished; /* bytes of an answer that is not complete */
+    bool too_large;
     char *output;
     size_t output_len, output_sent, output_cap;
     bool output_failed;
@@ -335,6 +341,39 @@ static void write_output(struct redis_link *link)
 
 /* ---- reading ---- */
 
+#if HIREDIS_MAJOR >= 1
+typedef size_t element_count;
+#else
+typedef int element_count;
+#endif
+
+/* A number of elements is believed before any of them is there: a few bytes must not be worth gigabytes. */
+static void *make_array(const redisReadTask *task, element_count count)
+{
+    struct redis_link *link = task->privdata;
+
+    if (count > ELEMENTS_MAX) {
+        link->too_large = true;
+        return NULL;
+    }
+    return link->made_by->createArray(task, count);
+}
+
+static bool make_reader(struct redis_link *link)
+{
+    link->unfinished = 0;
+    link->too_large = false;
+    link->reader = redisReaderCreate();
+    if (!link->reader)
+        return false;
+    link->made_by = link->reader->fn;
+    link->making = *link->made_by;
+    link->making.createArray = make_array;
+    link->reader->fn = &link->making;
+    link->reader->privdata = link;
+    return true;
+}
+
 static void sign_in_reply(struct redis_link *link, const redisReply *reply)
 {
     static const char *const what[] = {"AUTH", "SELECT", "CLIENT"};
@@ -399,11 +438,22 @@ static bool deliver_all(struct redis_link *link)
             return false;
         if (!reply)
             return true;
+        link->unfinished = 0;
         deliver(link, reply);
         freeReplyObject(reply);
         if (link->state == LINK_STOPPED)
             return true;
     }
+}
+
+/* False when the stream is broken, or what comes has no end. */
+static bool take_input(struct redis_link *link, size_t len)
+{
+    link->unfinished += len;
+    if (redisReaderFeed(link->reader, link->read_buffer, len) != REDIS_OK || !deliver_all(link))
+        return false;
+    link->too_large = link->state != LINK_STOPPED && link->unfinished > ANSWER_MAX;
+    return !link->too_large;
 }
 
 /* Reads what is there. Returns a problem when the connection is over. */
@@ -422,8 +472,9 @@ static const char *read_input(struct redis_link *link)
                 watch(link, EV_READ | EV_WRITE | EV_PERSIST);
             return NULL;
         }
-        if (redisReaderFeed(link->reader, link->read_buffer, (size_t)n) != REDIS_OK || !deliver_all(link))
-            return "the server there does not speak the Redis protocol";
+        if (!take_input(link, (size_t)n))
+            return link->too_large ? "an answer from there is larger than any of Redis to pawl"
+                                   : "the server there does not speak the Redis protocol";
         if (link->state == LINK_STOPPED || link->drop_problem)
             return link->drop_problem;
         if ((size_t)n < READ_SIZE && !link->stream.more)
@@ -543,8 +594,7 @@ static void link_try(struct redis_link *link)
 {
     int error;
 
-    link->reader = redisReaderCreate();
-    if (!link->reader) {
+    if (!make_reader(link)) {
         link_fail(link, "out of memory");
         return;
     }

@@ -8,15 +8,19 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+
+#define FILE_BYTES_MAX (4 * 1024 * 1024) /* the list of all public authorities is a twentieth of it */
 
 struct tls_role {
     bool is_server;
@@ -77,18 +81,46 @@ static const char *reason(void)
     return text ? text : "it cannot be used";
 }
 
-/* Of a file that OpenSSL could not use. The system's own reason comes first: OpenSSL hides "no such file" behind words of its own. */
+/* Of a file that is there and that OpenSSL could not use. */
 static int file_problem(const char *option, const char *path, const char *what, char *problem, size_t cap)
 {
-    FILE *file = fopen(path, "re");
-
-    if (!file) {
-        snprintf(problem, cap, "%s: %s: %s", option, path, strerror(errno));
-        return -1;
-    }
-    (void)fclose(file);
     snprintf(problem, cap, "%s: %s: %s (%s)", option, path, what, reason());
     return -1;
+}
+
+/* OpenSSL opens what it is told to, and reads to the end of it: the loop would wait for the other end of a FIFO, or read a device for ever. Not blocking, to
+ * learn what it is. */
+static int check_file(const char *option, const char *path, char *problem, size_t cap)
+{
+    const char *wrong = NULL;
+    struct stat st;
+    int fd;
+
+    if (!path)
+        return 0;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) != 0)
+        wrong = strerror(errno);
+    else if (!S_ISREG(st.st_mode))
+        wrong = "is not a regular file";
+    else if (st.st_size > FILE_BYTES_MAX)
+        wrong = "is longer than 4 MiB";
+    if (fd >= 0)
+        close(fd);
+    if (wrong)
+        snprintf(problem, cap, "%s: %s: %s", option, path, wrong);
+    return wrong ? -1 : 0;
+}
+
+static int check_files(const struct tls_config *config, char *problem, size_t cap)
+{
+    const struct tls_role *role = config->role;
+    const struct tls_files *files = &config->files;
+
+    return check_file(role->cert, files->cert, problem, cap) == 0 && check_file(role->key, files->key, problem, cap) == 0 &&
+                   check_file(role->ca, files->ca, problem, cap) == 0
+               ? 0
+               : -1;
 }
 
 /* ---- the parts of a context ---- */
@@ -214,6 +246,8 @@ int tls_config_load(struct tls_config *config, char *problem, size_t cap)
     SSL_CTX *context;
     int result;
 
+    if (check_files(config, problem, cap) != 0)
+        return -1;
     ERR_clear_error();
     context = SSL_CTX_new(config->role->is_server ? TLS_server_method() : TLS_client_method());
     if (!context || set_manners(context) != 0) {

@@ -31,7 +31,7 @@ end
 -- The fields of a lock's value; nil for a tombstone and for what pawl did not write (then the second result tells which).
 local function parse(value)
     local id, token, node, confirm, granted, owner = string.match(value, '^(%x+%-[%x%-]+) (%d+) (%x+) (%d+) (%d+) (.*)$')
-    if id then
+    if id and #value <= 512 then -- the longest that pawl writes has less than 400 bytes
         return {id = id, token = tonumber(token), node = node, confirm = confirm, granted = tonumber(granted), owner = owner}
     end
     local released = string.match(value, '^released (%d+)$')
