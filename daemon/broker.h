@@ -41,7 +41,8 @@ struct broker_request {
     size_t owner_len;
     char owner[PAWL_OWNER_MAX + 1];
     int64_t ttl_ms, wait_ms;
-    char caller[PAWL_CALLER_MAX + 1]; /* acquire: the name of who asks, for the log; "": nobody knows */
+    int64_t delay_ms, most_ms;        /* acquire: store_call has the meaning; ttl_ms is not above most_ms. 0: none */
+    char caller[PAWL_CALLER_MAX + 1]; /* acquire, renew: the name of who asks, for the log and the lease table; "": nobody knows */
     int64_t token;                    /* check */
     size_t reason_len;                /* break: why; for whoever listens to events */
     const char *reason;               /* the caller's, until `done` or abandon */
@@ -59,6 +60,7 @@ struct broker_request {
     const char *problem;   /* more than the error's own sentence, or NULL */
     int64_t ret_token;
     int64_t lease_until_us; /* acquire, renew, check: on the broker's clock; see broker_left_ms */
+    int64_t most_until_us;  /* acquire, renew: however it is renewed; INT64_MAX: no bound */
     int64_t waited_ms;
     struct store_call call; /* holder, waiters, position, recovering, cursor of the answer are in here */
 
@@ -80,6 +82,7 @@ struct broker_request {
     bool sweep;       /* the next try looks for waiters of dead nodes too */
     bool listed;
     bool told_released; /* release: by its rider, which is answered first */
+    bool over; /* put back: a lease that has ended, whose delay has not */
 };
 
 struct broker_host {

@@ -16,7 +16,8 @@
 #define OPEN_TO_ALL 0u
 
 const struct route routes[] = {
-    {"acquire", HTTP_POST, ROUTE_VERB, "acquire", PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID), api_acquire,
+    {"acquire", HTTP_POST, ROUTE_VERB, "acquire",
+     PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(LOCK_DELAY) | PARAM_BIT(MAX_HOLD) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID), api_acquire,
      ACCESS_ACQUIRE},
     {"renew", HTTP_POST, ROUTE_VERB, "renew", PARAM_BIT(LEASE_ID) | PARAM_BIT(TTL), api_renew, ACCESS_ACQUIRE},
     {"release", HTTP_POST, ROUTE_VERB, "release", PARAM_BIT(LEASE_ID), api_release, ACCESS_ACQUIRE},
