@@ -114,7 +114,7 @@ static bool was_given_up(struct lease_table *table, const struct lease *lease)
 {
     const struct given_up *slot = given_up(table, &lease->id);
 
-    return lease->confirm <= slot->confirm && strcmp(slot->id.text, lease->id.text) == 0;
+    return lease->id.text[0] && lease->confirm <= slot->confirm && strcmp(slot->id.text, lease->id.text) == 0;
 }
 
 int lease_table_put(struct lease_table *table, const struct lease *lease)
