@@ -1178,6 +1178,7 @@ static bool put_back(struct broker *b, const struct lease *lease, bool over)
                                   .token = lease->token,
                                   .granted_ms = lease->granted_ms,
                                   .ttl_ms = (until_us - now) / 1000,
+                                  .known_us = now,
                                   .confirm = lease->confirm,
                                   .repeat_confirm = ++b->confirms};
     r->call.broken = lease->id.text[0] == '\0';
@@ -1351,6 +1352,7 @@ static void fill_call(struct broker_request *r)
         call->granted_ms = known ? known->granted_ms : 0;
         call->delay_ms = known ? known->delay_ms : 0;
         call->most_ms = known ? known_most_ms(b, known) : 0;
+        call->known_us = broker_now_us(b);
         call->confirm = ++b->confirms;
         r->held_ms = known ? (broker_now_us(b) - known->granted_us) / 1000 : -1;
         if (known && known->owner_len <= PAWL_OWNER_MAX) {

@@ -82,12 +82,18 @@ static void add_known_lease(struct redis_link *link, const struct store_call *ca
     redis_link_arg(link, lease, (size_t)len);
 }
 
+/* A call may have been held, or be run again: what was left is less now. */
+static int64_t passed_ms(const struct redis_life *life, const struct store_call *call)
+{
+    return call->known_us > 0 ? (clock_now_us(life->clock) - call->known_us) / 1000 : 0;
+}
+
 static void add_known_terms(const struct redis_life *life, struct redis_link *link, const struct store_call *call)
 {
     char terms[TERMS_MAX];
-    int len = snprintf(terms, sizeof(terms), "%" PRId64 " %" PRId64, call->delay_ms, call->most_ms);
+    int64_t most_ms = call->most_ms > 0 ? call->most_ms - passed_ms(life, call) : 0;
+    int len = snprintf(terms, sizeof(terms), "%" PRId64 " %" PRId64, call->delay_ms, call->most_ms > 0 && most_ms < 1 ? 1 : most_ms);
 
-    (void)life;
     redis_link_arg(link, terms, (size_t)len);
 }
 
@@ -156,7 +162,7 @@ static void args_put_back(const struct redis_life *life, struct redis_link *link
 {
     redis_link_arg_str(link, call->broken ? "-" : call->lease_id.text);
     redis_link_arg_int(link, call->token);
-    redis_link_arg_int(link, call->ttl_ms + call->delay_ms);
+    redis_link_arg_int(link, call->ttl_ms + call->delay_ms - passed_ms(life, call));
     redis_link_arg_str(link, life->node);
     redis_link_arg_int(link, (int64_t)call->confirm);
     add_known_lease(link, call);

@@ -71,8 +71,11 @@ struct store_call {
     /* acquire, put back, and renew when `token` is given: after the lease, unless it is released, nobody is granted the lock for so long. 0: no delay */
     int64_t delay_ms;
     int64_t most_ms; /* the same three: however it is renewed, it is not held for longer than this from now on. 0: no bound */
-    bool broken;     /* put back: only the delay of a lease that was broken; it has no lease id */
-    int64_t token;   /* check: the token asked about; renew, release, put back: what the lease table has for this lease id, 0: not there */
+    int64_t
+        known_us; /* put back, and renew when `token` is given: when what is left (a put back's ttl_ms, most_ms) was true, on the store's clock. The store
+                         takes off what has passed when it sends the call, as often as it does */
+    bool broken;   /* put back: only the delay of a lease that was broken; it has no lease id */
+    int64_t token; /* check: the token asked about; renew, release, put back: what the lease table has for this lease id, 0: not there */
     int64_t granted_ms; /* renew, put back: from the lease table too (store time, opaque) */
     int64_t
         deadline_us; /* the store calls `done` by then (on its clock), whatever happens; a lease that is made and must be copied takes longer */
