@@ -16,6 +16,7 @@
 #define LIST_BYTES_MAX ((size_t)8 * 1024 * 1024)
 
 struct open_call {
+    struct api_open head;
     struct api *api;
     struct http_exchange *exchange;
     size_t route;
@@ -29,6 +30,22 @@ struct open_call {
 
 /* ---- beginning and ending ---- */
 
+static void end(struct open_call *open)
+{
+    if (open->locks.at)
+        text_close(&open->locks);
+    access_release(open->rules);
+    free(open);
+}
+
+static void gone(struct api_open *head)
+{
+    struct open_call *open = (struct open_call *)head;
+
+    broker_request_abandon(open->request);
+    end(open);
+}
+
 static struct broker_request *begin(struct api_call *call, enum store_op op, void (*done)(struct broker_request *r))
 {
     struct open_call *open = malloc(sizeof(*open));
@@ -39,6 +56,7 @@ static struct broker_request *begin(struct api_call *call, enum store_op op, voi
         (void)api_error(call->api, call->route, call->exchange, PAWL_E_STORE_UNAVAILABLE, "out of memory", &call->params.lease_id);
         return NULL;
     }
+    open->head.gone = gone;
     open->api = call->api;
     open->exchange = call->exchange;
     open->route = call->route;
@@ -59,22 +77,12 @@ static struct broker_request *begin(struct api_call *call, enum store_op op, voi
     return r;
 }
 
-static void end(struct open_call *open)
-{
-    if (open->locks.at)
-        text_close(&open->locks);
-    access_release(open->rules);
-    free(open);
-}
-
 void api_gone(struct http_exchange *x)
 {
-    struct open_call *open = http_exchange_data(x);
+    struct api_open *open = http_exchange_data(x);
 
-    if (!open)
-        return;
-    broker_request_abandon(open->request);
-    end(open);
+    if (open)
+        open->gone(open);
 }
 
 /* An error that the broker reported. */

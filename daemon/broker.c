@@ -50,7 +50,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/lease_table.h"
 #include "daemon/log.h"
 
 enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING };
@@ -1678,6 +1677,11 @@ void broker_drain(struct broker *b, bool successor)
 bool broker_is_idle(const struct broker *b)
 {
     return b->open == 0;
+}
+
+void broker_each_lease(const struct broker *b, int (*visit)(void *arg, const struct lease *lease), void *arg)
+{
+    lease_table_each(b->leases, visit, arg);
 }
 
 size_t broker_leases(const struct broker *b)

@@ -19,6 +19,7 @@
 #include "daemon/clock.h"
 #include "daemon/heap.h"
 #include "daemon/lease_event.h"
+#include "daemon/lease_table.h"
 #include "daemon/metrics.h"
 #include "daemon/store.h"
 #include "daemon/wait_queue.h"
@@ -115,6 +116,9 @@ int64_t broker_left_ms(const struct broker *b, int64_t until_us);
 void broker_drain(struct broker *b, bool successor);
 bool broker_is_idle(const struct broker *b); /* no request open, nothing owed to the store */
 
+/* Calls `visit` for every lease that this node vouches for, also those whose deadline has just passed; it must not call the broker. A non-zero answer ends the
+ * walk. */
+void broker_each_lease(const struct broker *b, int (*visit)(void *arg, const struct lease *lease), void *arg);
 size_t broker_leases(const struct broker *b);
 size_t broker_waiters(const struct broker *b);
 int64_t broker_now_us(const struct broker *b);
