@@ -137,6 +137,7 @@ static struct broker_request *open_request(struct item *item, enum store_op op)
         return NULL;
     }
     r->op = op;
+    r->peer = http_exchange_peer(batch->exchange);
     r->arg = item;
     r->done = answered;
     r->lease_id = item->lease_id;

@@ -941,6 +941,7 @@ static void broken(struct broker_request *r)
                                 .owner = "",
                                 .caller = ""};
 
+    tell_broken(r);
     lease_table_see(b->leases, r->name, r->name_len, holder->token + 1);
     remember_delay(b, &lease, broker_now_us(b) + holder->delay_ms * 1000);
     set_alarm(b);
@@ -973,7 +974,6 @@ static void plain_answered(struct broker_request *r)
         return;
     case STORE_BREAK:
         metrics_add(r->broker->metrics, METRIC_BREAKS, 1);
-        tell_broken(r);
         broken(r);
         answer(r, PAWL_OK, NULL);
         return;
@@ -1037,14 +1037,12 @@ static void left_answered(struct broker_request *r)
     const struct store_call *call = &r->call;
 
     if (r->op != STORE_ACQUIRE) {
-        if (call->result == STORE_DONE && r->op == STORE_RELEASE)
+        if (call->result == STORE_DONE && r->op == STORE_RELEASE) {
             tell_released(r);
-        else
-            tell_release_failed(r);
-        if (call->result == STORE_DONE && r->op == STORE_BREAK)
-            tell_broken(r);
-        if (call->result == STORE_DONE && r->op == STORE_RELEASE)
             wake_of_answer(r);
+        } else {
+            tell_release_failed(r);
+        }
         if (call->result == STORE_DONE && r->op == STORE_BREAK)
             broken(r);
         if ((call->result == STORE_DONE || call->result == STORE_NOT_REPLICATED) && r->op == STORE_RENEW)

@@ -547,7 +547,7 @@ SPOILT = [
     ("docs/operations.md", " +zrank", "", "right zrank is missing"),
     ("docs/operations.md", "\nlog-format = json", "\nlog-formats = json", "an option 'log-formats'"),
     ("daemon/metrics.h", '"pawl_hold_seconds"', '"pawl_held_seconds"', "metric ('pawl_held_seconds', 'histogram') is missing"),
-    ("daemon/scripts/check.lua", "redis.call('PTTL'", "redis.call('STRLEN'", "right strlen is missing"),
+    ("daemon/scripts/cancel.lua", "redis.call('PTTL'", "redis.call('STRLEN'", "right strlen is missing"),
     ("daemon/daemon.c", 'log_info("stopped"', 'log_warn("stopped"', "log event ('stopped', 'warn') is missing"),
     ("daemon/redis_script.h", "    SCRIPT_CANCEL,", "    SCRIPT_CANCEL,\n    SCRIPT_FORGET,", "script forget is missing"),
     ("daemon/metrics.h", "X(", "Y(", "can't be read any more"),
