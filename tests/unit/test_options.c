@@ -189,7 +189,8 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     static const char *const as_text =
         "# all of them\nevents = 14\nmax-streams = 0\n\n  listen = [::1]:1\nlisten=unix:/run/p.sock\nredis = "
         "unix:///run/r.sock\r\nkey-prefix =\nnode-name =\tn 1 \n"
-        "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nmax-hold = 1m\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = true\nauth-file = /a\n"
+        "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nmax-hold = 1m\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = "
+        "true\nauth-file = /a\n"
         "tls-cert = /b\ntls-key = /c\ntls-client-ca = /d\ntls-client-auth = optional\nredis-ca = /e\nredis-cert = /f\nredis-key = /g\n"
         "insecure-listen = true\nmax-connections = "
         "6\n"
