@@ -83,7 +83,7 @@ struct broker_request {
     bool sweep;       /* the next try looks for waiters of dead nodes too */
     bool listed;
     bool told_released; /* release: by its rider, which is answered first */
-    bool over; /* put back: a lease that has ended, whose delay has not */
+    bool over;          /* put back: a lease that has ended, whose delay has not */
 };
 
 struct broker_host {

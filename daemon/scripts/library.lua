@@ -64,6 +64,9 @@ local function prolong(holder, token, own, confirm, ttl)
     elseif holder.delay > 0 then
         terms = '+' .. text(holder.delay)
     end
+    if ttl + holder.delay < 1 then
+        return ttl -- the last millisecond of its bound: it stays as it is
+    end
     return write(holder.id, token, own .. terms .. ' ' .. confirm .. ' ' .. text(holder.granted) .. ' ' .. holder.owner, text(ttl + holder.delay)) and ttl
 end
 
@@ -236,7 +239,7 @@ if stored and KEYS[5] then
     if lease and lease.terms then
         local left = left_of(lease)
         lease.most = lease.spare and left + lease.spare
-        if left < 0 or lease.most and lease.most < 1 then
+        if left < 0 then
             lease, ended = nil, lease
         end
     end

@@ -17,6 +17,7 @@
 #define RETRY_US     250000
 #define CONNECT_US   500000
 #define TOMBSTONE_MS 3600000
+#define NO_BOUND     INT64_MAX
 #define QUEUE_MS     15000
 #define COME_BACK_MS 10000
 #define LEFT         32
@@ -198,7 +199,7 @@ static bool was_lease(const struct lock *lock)
 
 static bool is_lease(const struct memory *m, const struct lock *lock)
 {
-    return was_lease(lock) && left_ms(m, lock) >= 0 && (lock->spare_ms < 0 || left_ms(m, lock) + lock->spare_ms > 0);
+    return was_lease(lock) && left_ms(m, lock) >= 0;
 }
 
 static bool is_delayed(const struct memory *m, const struct lock *lock)
@@ -407,34 +408,45 @@ static void forget(struct memory *m, const struct command *c, const struct lock 
         (void)send_letter(m, lock->node, false, &lock->id, m->fault == MEMORY_FORGET_ALL ? INT64_MAX : lock->confirm, c->lock);
 }
 
-/* `most_ms`: from now on; 0: no bound. */
-static void write_lease(struct memory *m, struct command *c, struct lock *lock, int64_t token, int64_t granted_ms, int64_t ttl_ms,
+/* `most_ms`: from now on; NO_BOUND. In the last millisecond of its bound a lease stays as it is: false. */
+static bool write_lease(struct memory *m, struct command *c, struct lock *lock, int64_t token, int64_t granted_ms, int64_t ttl_ms,
                         int64_t delay_ms, int64_t most_ms)
 {
     int64_t lasts_ms;
 
-    if (most_ms > 0 && ttl_ms > most_ms && m->fault != MEMORY_PUSHED)
+    if (ttl_ms > most_ms && m->fault != MEMORY_PUSHED)
         ttl_ms = most_ms;
+    c->ret_token = token;
+    c->ret_granted_ms = granted_ms;
+    c->ret_confirm = c->asked.confirm;
+    c->ret_ttl_ms = ttl_ms;
+    c->holder.delay_ms = delay_ms;
+    c->holder.most_ms = most_ms == NO_BOUND ? 0 : most_ms;
+    if (ttl_ms + delay_ms < 1)
+        return false;
     lasts_ms = m->fault == MEMORY_SHORT_TTL && ttl_ms > 20 ? ttl_ms / 2 : ttl_ms;
     lock->stored = true;
     lock->released = lock->broken = false;
     lock->delay_ms = m->fault == MEMORY_NO_DELAY ? 0 : delay_ms;
-    lock->spare_ms = most_ms == 0 ? -1 : most_ms > ttl_ms ? most_ms - ttl_ms : 0;
-    c->holder.delay_ms = delay_ms;
-    c->holder.most_ms = most_ms;
+    lock->spare_ms = most_ms == NO_BOUND ? -1 : most_ms > ttl_ms ? most_ms - ttl_ms : 0;
     lock->id = c->asked.lease_id;
-    lock->token = c->ret_token = token;
+    lock->token = token;
     lock->node = c->node->number;
-    lock->confirm = c->ret_confirm = c->asked.confirm;
-    lock->granted_ms = c->ret_granted_ms = granted_ms;
+    lock->confirm = c->asked.confirm;
+    lock->granted_ms = granted_ms;
     lock->when_ms = now_ms(m) + lasts_ms + lock->delay_ms;
-    c->ret_ttl_ms = ttl_ms;
+    return true;
 }
 
-/* How long this lease may be held from now on; 0: no bound. */
+/* How long this lease may be held from now on. */
 static int64_t most_ms(const struct memory *m, const struct lock *lock)
 {
-    return lock->spare_ms < 0 ? 0 : left_ms(m, lock) + lock->spare_ms;
+    return lock->spare_ms < 0 ? NO_BOUND : left_ms(m, lock) + lock->spare_ms;
+}
+
+static int64_t asked_most_ms(const struct command *c)
+{
+    return c->asked.most_ms > 0 ? c->asked.most_ms : NO_BOUND;
 }
 
 /* The ticket that its client left and wants back, 0: none. It is given once. */
@@ -547,16 +559,16 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
         take_turn(m, c, lock);
         if (c->asked.queue && c->asked.comes_back && !plain)
             (void)take_left_ticket(m, lock, &c->asked.lease_id);
-        write_lease(m, c, lock, ++m->data.fence, now_ms(m), c->asked.ttl_ms, c->asked.delay_ms, c->asked.most_ms);
+        (void)write_lease(m, c, lock, ++m->data.fence, now_ms(m), c->asked.ttl_ms, c->asked.delay_ms, asked_most_ms(c));
         return RAN_GRANTED;
     }
     take_turn(m, c, lock);
     forget(m, c, lock);
     c->ret_ttl_ms = left_ms(m, lock) > c->asked.ttl_ms ? left_ms(m, lock) : c->asked.ttl_ms;
     run->again = lock->node == c->node->number && lock->confirm == c->asked.confirm;
-    write_lease(m, c, lock, lock->token <= m->data.base || m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token, lock->granted_ms,
-                c->ret_ttl_ms, lock->delay_ms, most_ms(m, lock));
-    if (!run->again && m->fault != MEMORY_REPEAT_UNDONE)
+    if (write_lease(m, c, lock, lock->token <= m->data.base || m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token,
+                    lock->granted_ms, c->ret_ttl_ms, lock->delay_ms, most_ms(m, lock)) &&
+        !run->again && m->fault != MEMORY_REPEAT_UNDONE)
         lock->confirm = c->ret_confirm = c->asked.repeat_confirm; /* an earlier call may have been told: no undo has this number */
     return run->again ? RAN_GRANTED : RAN_REPEATED;
 }
@@ -570,7 +582,7 @@ static enum memory_status run_renew(struct memory *m, struct command *c, struct 
         if (m->data.ticks > 0 && c->asked.token == 0)
             return RAN_RECOVERING;
         forget(m, c, lock);
-        write_lease(m, c, lock, lock->token, lock->granted_ms, c->asked.ttl_ms, lock->delay_ms, most_ms(m, lock));
+        (void)write_lease(m, c, lock, lock->token, lock->granted_ms, c->asked.ttl_ms, lock->delay_ms, most_ms(m, lock));
         return RAN_RENEWED;
     }
     if (m->data.ticks == 0)
@@ -581,7 +593,7 @@ static enum memory_status run_renew(struct memory *m, struct command *c, struct 
         return RAN_LOST;
     if (c->asked.token > m->data.fence)
         m->data.fence = c->asked.token;
-    write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms, c->asked.delay_ms, c->asked.most_ms);
+    (void)write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms, c->asked.delay_ms, asked_most_ms(c));
     return RAN_RENEWED;
 }
 
@@ -697,15 +709,15 @@ static enum memory_status run_put_back_broken(struct memory *m, struct command *
 static enum memory_status run_put_back(struct memory *m, struct command *c, struct lock *lock)
 {
     bool same = was_lease(lock) && lock->token == c->asked.token && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
-    int64_t bound_ms = c->asked.most_ms, left = left_ms(m, lock);
+    int64_t bound_ms = asked_most_ms(c), left = left_ms(m, lock);
 
     if (same && (m->data.ticks > 0 || is_lease(m, lock))) {
         bool own = lock->node == c->node->number && lock->confirm == c->asked.confirm;
-        if (most_ms(m, lock) > 0 && (bound_ms == 0 || most_ms(m, lock) < bound_ms))
+        if (most_ms(m, lock) < bound_ms)
             bound_ms = most_ms(m, lock);
         if (m->data.ticks > 0) {
-            write_lease(m, c, lock, lock->token, c->asked.granted_ms, left > c->asked.ttl_ms ? left : c->asked.ttl_ms, c->asked.delay_ms,
-                        bound_ms);
+            (void)write_lease(m, c, lock, lock->token, c->asked.granted_ms, left > c->asked.ttl_ms ? left : c->asked.ttl_ms,
+                              c->asked.delay_ms, bound_ms);
             if (!own)
                 lock->confirm = c->asked.repeat_confirm;
         }
@@ -716,7 +728,7 @@ static enum memory_status run_put_back(struct memory *m, struct command *c, stru
     if (m->data.ticks == 0 || token_there(m, lock) >= c->asked.token || c->asked.ttl_ms + c->asked.delay_ms < 1 ||
         m->fault == MEMORY_NO_PUT_BACK)
         return RAN_LOST;
-    write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms, c->asked.delay_ms, c->asked.most_ms);
+    (void)write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms, c->asked.delay_ms, asked_most_ms(c));
     keep_window(m, c);
     return RAN_PUT_BACK;
 }
@@ -781,7 +793,7 @@ static void run_rider(struct memory *m, struct command *c, struct lock *lock)
     run.ghost = part->ghost = c->ghost;
     part->answer_us = c->answer_us;
     take_turn(m, part, lock);
-    write_lease(m, part, lock, ++m->data.fence, now_ms(m), part->asked.ttl_ms, part->asked.delay_ms, part->asked.most_ms);
+    (void)write_lease(m, part, lock, ++m->data.fence, now_ms(m), part->asked.ttl_ms, part->asked.delay_ms, asked_most_ms(part));
     part->status = RAN_GRANTED;
     part->part_done = true;
     c->ret_woken.text[0] = '\0';
@@ -860,7 +872,7 @@ static void run_plain(struct memory *m, struct command *c)
             m->data.fence++;
             if (lock->stored)
                 continue;
-            write_lease(m, part, lock, m->data.fence, now_ms(m), part->asked.ttl_ms, part->asked.delay_ms, part->asked.most_ms);
+            (void)write_lease(m, part, lock, m->data.fence, now_ms(m), part->asked.ttl_ms, part->asked.delay_ms, asked_most_ms(part));
             part->status = RAN_GRANTED;
         } else if (part->asked.op == STORE_RELEASE && is_lease(m, then) && strcmp(then->id.text, part->asked.lease_id.text) == 0 &&
                    then->node == c->node->number && lock->stored && then->delay_ms == 0 && then->spare_ms < 0) {

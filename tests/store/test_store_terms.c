@@ -294,6 +294,29 @@ START_TEST(P11_renewals_do_not_push_a_lease_past_its_bound)
 }
 END_TEST
 
+START_TEST(P4_P11_up_to_its_last_millisecond_a_lease_is_renewed_and_then_lost)
+{
+    for (int round = 0; round < 60; round++) {
+        struct asked *a = with_terms(one, "L", 'a', 4, 0, 4), *r;
+        int64_t told_us = a->call.sent_us + a->call.ret_ttl_ms * 1000, asked_us;
+
+        do {
+            asked_us = now_us();
+            r = renew(one, "L", 'a', 1 + round % 9);
+            ck_assert_msg(r->call.result == STORE_DONE || r->call.result == STORE_LOST, "%s: %s", result_name(r->call.result),
+                          r->call.problem); /* Redis takes no lease of 0 ms */
+            if (r->call.result == STORE_LOST && r->answered_us < told_us)
+                ck_abort_msg("it is lost %" PRId64 " us before the end that was told", told_us - r->answered_us);
+            if (r->call.result == STORE_DONE)
+                told_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+            ck_assert_int_lt(asked_us - a->answered_us, 4000 + SLACK_MS * 1000);
+        } while (r->call.result == STORE_DONE);
+        RUN_UNTIL(is_free("L"), 1000);
+        forget_asked();
+    }
+}
+END_TEST
+
 START_TEST(P11_a_repeated_acquire_does_not_push_it_either)
 {
     struct asked *again;
@@ -575,6 +598,7 @@ int main(void)
     tcase_add_test(delay, P7_P10_a_repeated_acquire_and_a_renewal_keep_the_terms);
     tcase_add_test(delay, P10_a_rider_has_terms_of_its_own);
     tcase_add_test(bound, P11_renewals_do_not_push_a_lease_past_its_bound);
+    tcase_add_test(bound, P4_P11_up_to_its_last_millisecond_a_lease_is_renewed_and_then_lost);
     tcase_add_test(bound, P11_a_repeated_acquire_does_not_push_it_either);
     tcase_add_test(bound, P10_P11_a_lease_at_its_bound_ends_with_the_delay);
     tcase_add_test(bound, P11_a_look_at_the_lock_tells_the_terms);
