@@ -65,6 +65,7 @@ static int answered_problem(struct pawl_problem *problem, int code, int status, 
     problem->holder_ttl_ms = reply->holder.ttl_ms;
     problem->holder_held_ms = reply->holder.held_ms;
     problem->waiters = reply->lock.waiters;
+    problem->delay_left_ms = reply->lock.delay_left_ms;
     return code;
 }
 
@@ -98,6 +99,8 @@ static void write_body(struct text *t, const struct call *call, int64_t wait_ms)
     text_str(t, "{");
     add_number(t, "ttl_ms", call->ttl_ms);
     add_number(t, "wait_ms", wait_ms);
+    add_number(t, "lock_delay_ms", call->lock_delay_ms);
+    add_number(t, "max_hold_ms", call->max_hold_ms);
     add_number(t, "token", call->token);
     add_string(t, "lease_id", call->lease_id);
     add_string(t, "owner", call->owner);

@@ -26,7 +26,7 @@ struct call {
     const char *prefix, *cursor; /* of the list; NULL: none */
 
     /* parameters of a POST; 0 or NULL: not sent */
-    int64_t ttl_ms, wait_ms, token;
+    int64_t ttl_ms, wait_ms, lock_delay_ms, max_hold_ms, token;
     const char *lease_id, *owner, *reason;
 
     bool once;          /* never sent twice */

@@ -45,6 +45,9 @@ static const struct option_row options[] = {
     {'j', true, "json", NULL, "one line of JSON", FLAG, AT(json)},
     {'t', true, "ttl", "DURATION", "time to live of the lease (30s)", DURATION, AT(ttl_ms)},
     {'w', true, "wait", "DURATION", "wait so long for the lock (0)", DURATION, AT(wait_ms)},
+    {'d', false, "lock-delay", "DURATION", "nobody gets the lock for so long after the lease, unless it is released (0)", DURATION,
+     AT(lock_delay_ms)},
+    {'m', false, "max-hold", "DURATION", "the lease ends then, however it is renewed (no bound)", DURATION, AT(max_hold_ms)},
     {'o', true, "owner", "TEXT", "a label shown to others (HOST:PID)", TEXT, AT(owner)},
     {'l', false, "lease-id", "UUID", "the lease (PAWL_LEASE_ID)", TEXT, AT(lease_id)},
     {'T', false, "token", "N", "the fencing token (PAWL_TOKEN)", TOKEN, AT(token)},
@@ -67,8 +70,8 @@ struct command_row {
 };
 
 static const struct command_row commands[] = {
-    {"run", "NAME -- CMD [ARG...]", "sAVCKRtwogkENq", "hold the lock while CMD runs", 1, 1, cli_run},
-    {"acquire", "NAME", "sAVCKRjtwol", "take the lock, and print the lease", 1, 1, cli_acquire},
+    {"run", "NAME -- CMD [ARG...]", "sAVCKRtwdmogkENq", "hold the lock while CMD runs", 1, 1, cli_run},
+    {"acquire", "NAME", "sAVCKRjtwdmol", "take the lock, and print the lease", 1, 1, cli_acquire},
     {"renew", "NAME", "sAVCKRjtl", "give a lease a new time to live", 1, 1, cli_renew},
     {"release", "NAME", "sAVCKRjl", "end a lease", 1, 1, cli_release},
     {"check", "NAME", "sAVCKRjT", "is the token that of the holder?", 1, 1, cli_check},
@@ -265,6 +268,8 @@ static int run_command(const struct command_row *command, int argc, char **argv)
                       .key = from_environment("PAWL_KEY"),
                       .ttl_ms = -1,
                       .wait_ms = -1,
+                      .lock_delay_ms = -1,
+                      .max_hold_ms = -1,
                       .retry_ms = -1,
                       .grace_ms = -1,
                       .kill_after_ms = -1,
@@ -325,6 +330,17 @@ int cli_open(const struct cli *cli, struct pawl **ret_client)
     if (cli->retry_ms >= 0)
         pawl_set_retry_budget(*ret_client, cli->retry_ms);
     return CLI_OK;
+}
+
+bool cli_take_terms(const struct cli *cli, struct pawl_acquire_options *want)
+{
+    if (cli->max_hold_ms == 0) {
+        cli_say("--max-hold: must be above 0");
+        return false;
+    }
+    want->lock_delay_ms = cli->lock_delay_ms > 0 ? cli->lock_delay_ms : 0;
+    want->max_hold_ms = cli->max_hold_ms > 0 ? cli->max_hold_ms : 0;
+    return true;
 }
 
 const char *cli_default_owner(char *block, size_t cap, int64_t pid)

@@ -28,11 +28,11 @@ struct cli {
     const char *server;
     const char *cacert, *cert, *key; /* NULL: not given */
     bool json, quiet, export_lease_id, no_terminal;
-    int64_t ttl_ms, wait_ms, retry_ms, grace_ms, kill_after_ms, interval_ms; /* -1: not given */
-    int64_t token;                                                           /* 0: not given */
-    const char *owner, *lease_id, *reason;                                   /* NULL: not given */
-    const char *token_file;                                                  /* NULL: none */
-    char access_token[CLI_TOKEN_SIZE];                                       /* of the environment; "": none there */
+    int64_t ttl_ms, wait_ms, lock_delay_ms, max_hold_ms, retry_ms, grace_ms, kill_after_ms, interval_ms; /* -1: not given */
+    int64_t token;                                                                                       /* 0: not given */
+    const char *owner, *lease_id, *reason;                                                               /* NULL: not given */
+    const char *token_file;                                                                              /* NULL: none */
+    char access_token[CLI_TOKEN_SIZE]; /* of the environment; "": none there */
     int arg_count;
     char **args;
     char **command; /* run: CMD and its arguments, ended by NULL */
@@ -45,6 +45,9 @@ int cli_open(const struct cli *cli, struct pawl **ret_client);
 bool cli_take_environment_token(struct cli *cli); /* into access_token, and out of the environment */
 bool cli_set_token(const struct cli *cli, struct pawl *client);
 void cli_forget_token(struct cli *cli);
+
+/* --lock-delay and --max-hold. Says why when they can't be. */
+bool cli_take_terms(const struct cli *cli, struct pawl_acquire_options *want);
 
 /* "host:pid", as the default owner. */
 const char *cli_default_owner(char *block, size_t cap, int64_t pid);

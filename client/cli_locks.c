@@ -42,8 +42,9 @@ int cli_acquire(const struct cli *cli)
 
     if (code != CLI_OK)
         return code;
-    if (want.ttl_ms == 0) {
+    if (want.ttl_ms == 0)
         cli_say("--ttl: must be above 0");
+    if (want.ttl_ms == 0 || !cli_take_terms(cli, &want)) {
         pawl_close(client);
         return CLI_FAILED;
     }
@@ -169,6 +170,12 @@ static void print_lock(const struct pawl_lock *lock)
                lock->owner[0] ? lock->owner : "(no owner told)", lock->token, cli_time(lock->ttl_ms, left, sizeof(left)));
     else
         printf("free%s\n", lock->recovering ? ", as far as is known: leases are being put back" : "");
+    if (lock->max_hold_left_ms > 0)
+        printf("may be    held for another %s\n", cli_time(lock->max_hold_left_ms, left, sizeof(left)));
+    if (lock->delay_left_ms > 0)
+        printf("delay     nobody gets it for another %s\n", cli_time(lock->delay_left_ms, left, sizeof(left)));
+    else if (lock->lock_delay_ms > 0)
+        printf("delay     %s after the lease, unless it is released\n", cli_time(lock->lock_delay_ms, left, sizeof(left)));
     printf("waiters   %" PRId64 "\n", lock->waiters);
 }
 

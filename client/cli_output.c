@@ -76,6 +76,12 @@ void cli_json_lock(const struct pawl_lock *lock)
         json_holder(lock->owner, lock->token, lock->ttl_ms, lock->held_ms);
         printf(", ");
     }
+    if (lock->lock_delay_ms > 0)
+        printf("\"lock_delay_ms\": %" PRId64 ", ", lock->lock_delay_ms);
+    if (lock->max_hold_left_ms > 0)
+        printf("\"max_hold_left_ms\": %" PRId64 ", ", lock->max_hold_left_ms);
+    if (lock->delay_left_ms > 0)
+        printf("\"delay_left_ms\": %" PRId64 ", ", lock->delay_left_ms);
     printf("\"waiters\": %" PRId64 "%s}\n", lock->waiters, lock->recovering ? ", \"recovering\": true" : "");
 }
 
@@ -97,6 +103,8 @@ static void json_problem(const char *name, const struct pawl_problem *problem)
             printf("}");
         } else {
             printf("null");
+            if (problem->delay_left_ms > 0)
+                printf(", \"delay_left_ms\": %" PRId64, problem->delay_left_ms);
         }
     }
     printf("}\n");
@@ -112,6 +120,9 @@ int cli_complain(const struct cli *cli, const char *name, const struct pawl_prob
         cli_say("%s: held by %s for %s (token %" PRId64 ", %" PRId64 " waiting)", name,
                 problem->holder_owner[0] ? problem->holder_owner : "somebody", cli_time(problem->holder_held_ms, held, sizeof(held)),
                 problem->holder_token, problem->waiters);
+    else if (problem->code == PAWL_ERR_HELD && problem->delay_left_ms > 0)
+        cli_say("%s: held by nobody, and nobody gets it for another %s: the last lease was not released", name,
+                cli_time(problem->delay_left_ms, held, sizeof(held)));
     else
         cli_say("%s%s%s (%s)", name ? name : "", name ? ": " : "", problem->message, pawl_code_name(problem->code));
     return cli_exit_of(problem->code);

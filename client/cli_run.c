@@ -460,6 +460,8 @@ static int take_lease(struct run *run)
     struct pawl_problem problem;
     int code;
 
+    if (!cli_take_terms(run->cli, &want))
+        return CLI_FAILED;
     want.owner = run->cli->owner ? run->cli->owner : cli_default_owner(owner, sizeof(owner), getpid());
     pawl_set_cancel_fd(run->client, run->signals);
     code = pawl_acquire(run->client, run->name, &want, &run->lease, &problem);
@@ -479,6 +481,12 @@ static int take_lease(struct run *run)
 static int plan(struct run *run)
 {
     run->ttl_ms = run->cli->ttl_ms >= 0 ? run->cli->ttl_ms : TTL_DEFAULT_MS;
+    if (run->cli->max_hold_ms >= 0 && run->cli->max_hold_ms < TTL_LEAST_MS) {
+        cli_say("--max-hold: must be at least 1s: below there is no time to stop CMD before the lease ends");
+        return CLI_FAILED;
+    }
+    if (run->cli->max_hold_ms >= 0 && run->cli->max_hold_ms < run->ttl_ms)
+        run->ttl_ms = run->cli->max_hold_ms;
     run->margin_ms = run->ttl_ms / 10 < MARGIN_MOST_MS ? run->ttl_ms / 10 : MARGIN_MOST_MS;
     run->grace_ms = run->ttl_ms / 6 < GRACE_MOST_MS ? run->ttl_ms / 6 : GRACE_MOST_MS;
     if (run->cli->grace_ms >= 0)

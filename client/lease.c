@@ -47,14 +47,15 @@ void pawl_lease_free(struct pawl_lease *lease)
     free(lease);
 }
 
-/* `deadline_us` was told by an answer to a request that was sent at sent_us; an older answer changes nothing. */
-static void lease_told(struct pawl_lease *lease, int64_t sent_us, int64_t deadline_us, int64_t token, int64_t ttl_ms)
+/* What an answer told to a request that was sent at sent_us; what is left counts from from_us. An older answer changes nothing. */
+static void lease_told(struct pawl_lease *lease, int64_t sent_us, int64_t from_us, const struct reply *reply, int64_t ttl_ms)
 {
     pthread_mutex_lock(&lease->lock);
     if (sent_us >= lease->told_us) {
         lease->told_us = sent_us;
-        lease->deadline_us = deadline_us;
-        lease->token = token;
+        lease->deadline_us = moment_after(from_us, reply->lock.ttl_ms);
+        lease->hold_end_us = reply->seen & REPLY_HOLD ? moment_after(from_us, reply->lock.max_hold_left_ms) : 0;
+        lease->token = reply->lock.token;
         lease->ttl_ms = ttl_ms;
     }
     pthread_mutex_unlock(&lease->lock);
@@ -113,6 +114,11 @@ int64_t pawl_lease_deadline_us(const struct pawl_lease *lease)
     return read_field(lease, &lease->deadline_us);
 }
 
+int64_t pawl_lease_hold_end_us(const struct pawl_lease *lease)
+{
+    return read_field(lease, &lease->hold_end_us);
+}
+
 int64_t pawl_lease_left_ms(const struct pawl_lease *lease)
 {
     int64_t left_us = pawl_lease_deadline_us(lease) - moment_now_us();
@@ -130,6 +136,10 @@ static int check_options(const struct pawl_acquire_options *options, struct leas
         return call_problem(problem, PAWL_ERR_ARGUMENT, "ttl_ms: must be from 1 to %lld", (long long)CALL_MS_MAX);
     if (options->wait_ms < 0 || options->wait_ms > CALL_MS_MAX)
         return call_problem(problem, PAWL_ERR_ARGUMENT, "wait_ms: must be from 0 to %lld", (long long)CALL_MS_MAX);
+    if (options->lock_delay_ms < 0 || options->lock_delay_ms > PAWL_LOCK_DELAY_MAX_MS)
+        return call_problem(problem, PAWL_ERR_ARGUMENT, "lock_delay_ms: must be from 0 to %d", PAWL_LOCK_DELAY_MAX_MS);
+    if (options->max_hold_ms < 0 || options->max_hold_ms > CALL_MS_MAX)
+        return call_problem(problem, PAWL_ERR_ARGUMENT, "max_hold_ms: must be from 0 to %lld", (long long)CALL_MS_MAX);
     if (options->owner) {
         wrong = strlen(options->owner) > PAWL_OWNER_MAX ? "is too long" : label_problem(options->owner, strlen(options->owner));
         if (wrong)
@@ -181,7 +191,7 @@ static int granted(struct pawl_lease *lease, const struct call *call, const stru
 
     if (from_us > now)
         from_us = now;
-    lease_told(lease, call->ret_sent_us, moment_after(from_us, reply->lock.ttl_ms), reply->lock.token, call->ttl_ms);
+    lease_told(lease, call->ret_sent_us, from_us, reply, call->ttl_ms);
     if (waited && call->ret_tries > 1)
         code = refresh(lease, problem);
     if (code == 0 && pawl_lease_deadline_us(lease) <= moment_now_us())
@@ -209,6 +219,8 @@ int pawl_acquire(struct pawl *client, const char *name, const struct pawl_acquir
         return call_problem(ret_problem, PAWL_ERR_MEMORY, "out of memory");
     call.ttl_ms = options->ttl_ms > 0 ? options->ttl_ms : CALL_TTL_DEFAULT_MS;
     call.wait_ms = options->wait_ms;
+    call.lock_delay_ms = options->lock_delay_ms;
+    call.max_hold_ms = options->max_hold_ms;
     call.owner = options->owner;
     call.lease_id = lease->id;
     code = call_run(client, &call, &reply, ret_problem);
@@ -273,7 +285,7 @@ int lease_renew(struct pawl_lease *lease, struct call *call, struct pawl_problem
     if (call->ret_uncertain)
         lease_maybe_until(lease, moment_after(begun_us, call->ttl_ms));
     if (code == 0)
-        lease_told(lease, call->ret_sent_us, moment_after(call->ret_sent_us, reply.lock.ttl_ms), reply.lock.token, call->ttl_ms);
+        lease_told(lease, call->ret_sent_us, call->ret_sent_us, &reply, call->ttl_ms);
     else if (code == PAWL_ERR_LOST)
         lease_forget(lease);
     return code;

@@ -20,6 +20,7 @@ struct pawl_lease {
     int64_t token;
     int64_t ttl_ms;
     int64_t deadline_us; /* 0: not known, or over */
+    int64_t hold_end_us; /* however it is renewed; 0: no bound, or not known */
     int64_t told_us;     /* when the request was sent that the deadline comes from */
 };
 

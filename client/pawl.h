@@ -80,6 +80,7 @@ struct pawl_problem {
     /* PAWL_ERR_HELD: who holds it. holder_token 0: nobody at the moment, but an earlier waiter is about to. */
     char holder_owner[PAWL_OWNER_SIZE];
     int64_t holder_token, holder_ttl_ms, holder_held_ms, waiters;
+    int64_t delay_left_ms; /* HELD by nobody: the last lease had a delay, and so much is left of it. 0: there is none */
 };
 
 /* ---- a client ---- */
@@ -123,10 +124,12 @@ void pawl_set_cancel_fd(struct pawl *client, int fd);
 struct pawl_lease;
 
 struct pawl_acquire_options {
-    int64_t ttl_ms;       /* time to live; 0: 30000 */
-    int64_t wait_ms;      /* how long to wait for the lock; 0: asks once */
-    const char *owner;    /* shown to others; NULL: none */
-    const char *lease_id; /* NULL: a new one. An old one only to repeat an acquire whose outcome was not known */
+    int64_t ttl_ms;        /* time to live; 0: 30000 */
+    int64_t wait_ms;       /* how long to wait for the lock; 0: asks once */
+    const char *owner;     /* shown to others; NULL: none */
+    const char *lease_id;  /* NULL: a new one. An old one only to repeat an acquire whose outcome was not known */
+    int64_t lock_delay_ms; /* nobody is granted the lock for so long after the lease, unless it is released; 0: no delay */
+    int64_t max_hold_ms;   /* the lease ends then however it is renewed, counted from the grant; 0: no bound but pawld's own */
 };
 
 /* Takes the lock, or waits for it. NULL options: all zero. After a loss of the connection it comes back with the same lease id, which keeps
@@ -161,14 +164,17 @@ int64_t pawl_lease_ttl_ms(const struct pawl_lease *lease); /* as asked for last 
  * lost or released. */
 int64_t pawl_lease_deadline_us(const struct pawl_lease *lease);
 int64_t pawl_lease_left_ms(const struct pawl_lease *lease); /* until then; 0 when it is over */
-int64_t pawl_now_us(void);                                  /* CLOCK_BOOTTIME */
+
+/* When the lease ends however it is renewed (max_hold_ms, or pawld's bound); renewals get no deadline after it. 0: no bound, or not known. */
+int64_t pawl_lease_hold_end_us(const struct pawl_lease *lease);
+int64_t pawl_now_us(void); /* CLOCK_BOOTTIME */
 
 /* ---- the keep-alive ---- */
 
 enum pawl_event {
     PAWL_EVENT_RENEWED,    /* the lease has a new deadline; problem is NULL */
     PAWL_EVENT_MAYBE_LOST, /* a renewal failed, problem says how; it is tried again while there is time */
-    PAWL_EVENT_LOST        /* the last event: pawld said that it is lost, or its end minus the margin came without a good answer */
+    PAWL_EVENT_LOST /* the last event: pawld said that it is lost, or its end minus the margin came without a good answer, or it may not be held longer */
 };
 
 /* Called from the keep-alive's thread, one at a time. Must be short: while it runs, nothing is renewed. It may use the lease's getters; it
@@ -184,7 +190,8 @@ struct pawl_keep_alive_options {
 
 /* Starts a thread that renews after a third of the ttl (a little less, at random, so that many started together drift apart), tries again
  * with back-off and jitter when that fails, never longer than to deadline - margin, and stops for good at LOST. It looks at the clock before
- * everything else, so after a stop (SIGSTOP, suspend) that was too long it sends no renewal but calls LOST. NULL options: all zero.
+ * everything else, so after a stop (SIGSTOP, suspend) that was too long it sends no renewal but calls LOST. Once a lease with a bound can't be prolonged any
+ * more, nothing is sent either, and LOST comes at its end minus the margin. NULL options: all zero.
  * ARGUMENT (no deadline known, or running already), MEMORY. */
 int pawl_keep_alive(struct pawl_lease *lease, const struct pawl_keep_alive_options *options, struct pawl_problem *ret_problem);
 
@@ -200,6 +207,8 @@ struct pawl_lock {
     char owner[PAWL_OWNER_SIZE];
     int64_t token, ttl_ms, held_ms, waiters;
     int recovering; /* pawld is putting leases back after a loss: what looks free may not be */
+    /* of pawl_inspect() alone; 0: none. Held: the delay after this lease, and how long it may be held yet. Not held: for how long nobody is granted it. */
+    int64_t lock_delay_ms, max_hold_left_ms, delay_left_ms;
 };
 
 /* Is `token` that of the lease that holds the lock? *ret_ttl_ms (may be NULL): what is left of it. LOST when it isn't. No fence: the

@@ -32,15 +32,12 @@ struct field {
 #define LOCK(member) offsetof(struct pawl_lock, member), sizeof(((struct pawl_lock *)NULL)->member)
 
 static const struct field lock_fields[] = {
-    {"name", FIELD_WORD, REPLY_NAME, LOCK(name)},
-    {"owner", FIELD_PEOPLE, REPLY_OWNER, LOCK(owner)},
-    {"token", FIELD_TOKEN, REPLY_TOKEN, LOCK(token)},
-    {"ttl_ms", FIELD_COUNT, REPLY_TTL, LOCK(ttl_ms)},
-    {"held_ms", FIELD_COUNT, REPLY_HELD_MS, LOCK(held_ms)},
-    {"waiters", FIELD_COUNT, REPLY_WAITERS, LOCK(waiters)},
-    {"held", FIELD_BOOL, REPLY_HELD, LOCK(held)},
-    {"recovering", FIELD_BOOL, 0, LOCK(recovering)},
-    {NULL, FIELD_WORD, 0, 0, 0},
+    {"name", FIELD_WORD, REPLY_NAME, LOCK(name)},           {"owner", FIELD_PEOPLE, REPLY_OWNER, LOCK(owner)},
+    {"token", FIELD_TOKEN, REPLY_TOKEN, LOCK(token)},       {"ttl_ms", FIELD_COUNT, REPLY_TTL, LOCK(ttl_ms)},
+    {"held_ms", FIELD_COUNT, REPLY_HELD_MS, LOCK(held_ms)}, {"waiters", FIELD_COUNT, REPLY_WAITERS, LOCK(waiters)},
+    {"held", FIELD_BOOL, REPLY_HELD, LOCK(held)},           {"recovering", FIELD_BOOL, 0, LOCK(recovering)},
+    {"lock_delay_ms", FIELD_COUNT, 0, LOCK(lock_delay_ms)}, {"max_hold_left_ms", FIELD_COUNT, REPLY_HOLD, LOCK(max_hold_left_ms)},
+    {"delay_left_ms", FIELD_COUNT, 0, LOCK(delay_left_ms)}, {NULL, FIELD_WORD, 0, 0, 0},
 };
 
 static const struct field reply_fields[] = {

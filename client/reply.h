@@ -22,7 +22,8 @@ enum reply_seen {
     REPLY_WAITERS = 1u << 9,
     REPLY_HOLDER = 1u << 10, /* an object, not null */
     REPLY_LOCKS = 1u << 11,
-    REPLY_CURSOR = 1u << 12
+    REPLY_CURSOR = 1u << 12,
+    REPLY_HOLD = 1u << 13
 };
 
 #define REPLY_CURSOR_SIZE 21

@@ -47,6 +47,12 @@ struct api_call { /* valid only while the handler runs */
     size_t name_len;
     struct http_slice last_event_id;
     struct params params;
+    struct http_slice body; /* of a route that reads it by itself (see router.c); else in params */
+};
+
+/* What an exchange has as its data while a call is open: the first member of it. */
+struct api_open {
+    void (*gone)(struct api_open *open); /* the client has left: no reply may follow */
 };
 
 /* Answers with JSON (a line; `body` without its newline, which is added) and counts it. The exchange is over afterwards. */
@@ -73,6 +79,7 @@ void json_bool(struct text *t, const char *key, bool value);
 
 typedef void api_handler(struct api_call *call);
 api_handler api_acquire, api_renew, api_release, api_check, api_break, api_inspect, api_list; /* api_locks.c */
+api_handler api_renew_many, api_release_all;                                                  /* api_many.c */
 api_handler api_status, api_healthz, api_readyz, api_metrics;                                 /* api_admin.c */
 api_handler api_events, api_event_stream;                                                     /* api_events.c */
 api_handler api_page, api_page_script, api_page_style, api_page_icon;                         /* api_page.c */

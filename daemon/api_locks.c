@@ -16,6 +16,7 @@
 #define LIST_BYTES_MAX ((size_t)8 * 1024 * 1024)
 
 struct open_call {
+    struct api_open head;
     struct api *api;
     struct http_exchange *exchange;
     size_t route;
@@ -29,6 +30,22 @@ struct open_call {
 
 /* ---- beginning and ending ---- */
 
+static void end(struct open_call *open)
+{
+    if (open->locks.at)
+        text_close(&open->locks);
+    access_release(open->rules);
+    free(open);
+}
+
+static void gone(struct api_open *head)
+{
+    struct open_call *open = (struct open_call *)head;
+
+    broker_request_abandon(open->request);
+    end(open);
+}
+
 static struct broker_request *begin(struct api_call *call, enum store_op op, void (*done)(struct broker_request *r))
 {
     struct open_call *open = malloc(sizeof(*open));
@@ -39,6 +56,7 @@ static struct broker_request *begin(struct api_call *call, enum store_op op, voi
         (void)api_error(call->api, call->route, call->exchange, PAWL_E_STORE_UNAVAILABLE, "out of memory", &call->params.lease_id);
         return NULL;
     }
+    open->head.gone = gone;
     open->api = call->api;
     open->exchange = call->exchange;
     open->route = call->route;
@@ -59,22 +77,12 @@ static struct broker_request *begin(struct api_call *call, enum store_op op, voi
     return r;
 }
 
-static void end(struct open_call *open)
-{
-    if (open->locks.at)
-        text_close(&open->locks);
-    access_release(open->rules);
-    free(open);
-}
-
 void api_gone(struct http_exchange *x)
 {
-    struct open_call *open = http_exchange_data(x);
+    struct api_open *open = http_exchange_data(x);
 
-    if (!open)
-        return;
-    broker_request_abandon(open->request);
-    end(open);
+    if (open)
+        open->gone(open);
 }
 
 /* An error that the broker reported. */
@@ -148,6 +156,18 @@ static void add_holder(struct text *body, const struct broker_request *r)
     json_number(body, "held_ms", holder->held_ms);
 }
 
+/* Nobody holds the lock, and nobody is granted it yet. `reason`: why; NULL: it needs no word. */
+static void add_delay_left(struct text *body, const struct broker_request *r, const char *reason)
+{
+    int64_t left_ms = r->call.holder.delay_ms > 0 ? broker_left_ms(r->broker, r->call.sent_us + r->call.holder.delay_ms * 1000) : 0;
+
+    if (left_ms < 1)
+        return;
+    if (reason)
+        json_text(body, "reason", reason, strlen(reason));
+    json_number(body, "delay_left_ms", left_ms);
+}
+
 /* ---- acquire ---- */
 
 static void acquire_told(void *arg, bool delivered)
@@ -180,7 +200,8 @@ static void acquire_held(struct open_call *open)
         add_holder(&body, r);
         text_str(&body, "}");
     } else {
-        text_str(&body, "null"); /* free, but an earlier waiter's */
+        text_str(&body, "null"); /* free, but an earlier waiter's, or in a delay */
+        add_delay_left(&body, r, "lock_delay");
     }
     text_str(&body, "}");
     (void)api_reply(open->api, open->route, open->exchange, 409, NULL, &body, NULL, NULL);
@@ -195,6 +216,8 @@ static void add_lease(struct text *body, const struct broker_request *r)
     json_number(body, "token", r->ret_token);
     json_number(body, "ttl_ms", broker_left_ms(r->broker, r->lease_until_us));
     json_text(body, "owner", r->call.holder.owner, r->call.holder.owner_len);
+    if (r->most_until_us < INT64_MAX)
+        json_number(body, "max_hold_left_ms", broker_left_ms(r->broker, r->most_until_us));
     if (r->call.ret_replicas > 0)
         json_number(body, "replicas", r->call.ret_replicas);
 }
@@ -225,6 +248,12 @@ static void acquire_done(struct broker_request *r)
         acquire_told(r, delivery == HTTP_DELIVERED);
 }
 
+static void take_caller(const struct api_call *call, struct broker_request *r)
+{
+    if (call->rule)
+        snprintf(r->caller, sizeof(r->caller), "%s", access_name(call->rule));
+}
+
 /* Whoever gives itself no name is called by that of its rule, or else by what the kernel knows of it. */
 static void take_owner(const struct api_call *call, struct broker_request *r)
 {
@@ -232,8 +261,7 @@ static void take_owner(const struct api_call *call, struct broker_request *r)
 
     r->owner_len = call->params.owner_len;
     memcpy(r->owner, call->params.owner, r->owner_len);
-    if (call->rule)
-        snprintf(r->caller, sizeof(r->caller), "%s", access_name(call->rule));
+    take_caller(call, r);
     if (call->params.seen & PARAM_BIT(OWNER))
         return;
     if (call->rule) {
@@ -244,6 +272,28 @@ static void take_owner(const struct api_call *call, struct broker_request *r)
     }
 }
 
+/* The delay and the bound that were asked for, or the operator's bound. */
+static bool terms_fit(struct api_call *call)
+{
+    const struct options *options = call->api->options;
+    int64_t most_ms = options->max_hold_ms > 0 ? options->max_hold_ms : PAWL_MAX_HOLD_MAX_MS;
+    struct params *p = &call->params;
+
+    if (p->lock_delay_ms > PAWL_LOCK_DELAY_MAX_MS) {
+        out_of_range(call, PARAM_LOCK_DELAY, 0, PAWL_LOCK_DELAY_MAX_MS);
+        return false;
+    }
+    if (!(p->seen & PARAM_BIT(MAX_HOLD))) {
+        p->max_hold_ms = options->max_hold_ms;
+    } else if (p->max_hold_ms < options->min_ttl_ms || p->max_hold_ms > most_ms) {
+        out_of_range(call, PARAM_MAX_HOLD, options->min_ttl_ms, most_ms);
+        return false;
+    }
+    if (p->max_hold_ms > 0 && p->ttl_ms > p->max_hold_ms)
+        p->ttl_ms = p->max_hold_ms;
+    return true;
+}
+
 void api_acquire(struct api_call *call)
 {
     const struct options *options = call->api->options;
@@ -251,7 +301,7 @@ void api_acquire(struct api_call *call)
 
     if (!(call->params.seen & PARAM_BIT(LEASE_ID)))
         lease_id_generate(&call->params.lease_id);
-    if (!ttl_fits(call))
+    if (!ttl_fits(call) || !terms_fit(call))
         return;
     if (call->params.wait_ms > options->max_wait_ms) {
         out_of_range(call, PARAM_WAIT, 0, options->max_wait_ms);
@@ -263,6 +313,8 @@ void api_acquire(struct api_call *call)
     r->own_lease_id = (call->params.seen & PARAM_BIT(LEASE_ID)) != 0;
     r->ttl_ms = call->params.ttl_ms;
     r->wait_ms = call->params.wait_ms;
+    r->delay_ms = call->params.lock_delay_ms;
+    r->most_ms = call->params.max_hold_ms;
     take_owner(call, r);
     if (r->wait_ms > 0)
         http_exchange_park(call->exchange);
@@ -296,6 +348,7 @@ void api_renew(struct api_call *call)
     if (!r)
         return;
     r->ttl_ms = call->params.ttl_ms;
+    take_caller(call, r);
     broker_submit(r);
 }
 
@@ -413,8 +466,15 @@ static void inspect_done(struct broker_request *r)
     }
     begin_body(&body, block, sizeof(block), r);
     json_bool(&body, "held", answer->holder.token > 0);
-    if (answer->holder.token > 0)
+    if (answer->holder.token > 0) {
         add_holder(&body, r);
+        if (answer->holder.delay_ms > 0)
+            json_number(&body, "lock_delay_ms", answer->holder.delay_ms);
+        if (answer->holder.most_ms > 0)
+            json_number(&body, "max_hold_left_ms", broker_left_ms(r->broker, answer->sent_us + answer->holder.most_ms * 1000));
+    } else {
+        add_delay_left(&body, r, NULL);
+    }
     json_number(&body, "waiters", answer->ret_waiters);
     if (answer->ret_position > 0)
         json_number(&body, "position", answer->ret_position);

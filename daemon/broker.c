@@ -28,8 +28,8 @@
  *   LISTING   nothing                     waits        a list alone: its turn comes -> CALLING, for one step; client gone -> freed
  *
  * PUTTING stands beside these: a request that no client made, for one lease of the table. After every attach to a life of the data that this node
- * did not know, or whose window is open, each lease it vouches for is put back (or, once the window is closed, looked for). It is put back under the number
- * that it had: should its grant turn out to be one that nobody could be told of, the cancel, which the store gets later, finds it.
+ * did not know, or whose window is open, each lease it vouches for, and each delay that stands after one, is put back (or, once the window is
+ * closed, looked for). It is put back under the number that it had: should its grant turn out to be one that nobody could be told of, the cancel, which the store gets later, finds it.
  *
  * A rider: a release carries the acquire of this node's first waiter, which is granted in the same step if it is the queue's head. The waiter is
  * CALLING meanwhile, as if it had asked by itself.
@@ -51,7 +51,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/lease_table.h"
 #include "daemon/log.h"
 
 enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING, LISTING };
@@ -85,6 +84,8 @@ struct broker {
     struct metrics *metrics;
     struct store *store;
     struct lease_table *leases;
+    struct lease_table
+        *delays; /* leases that ended, and not by a release: each until its delay is over. One that was broken has no lease id */
     struct wait_queue *waiters;
     struct heap ends;
     struct request_list again; /* parked ones that must ask again */
@@ -161,7 +162,7 @@ static void set_alarm(struct broker *b)
 {
     int64_t at = earlier(heap_next_us(&b->ends), earlier(wait_queue_next_us(b->waiters), lease_table_next_us(b->leases)));
 
-    at = earlier(at, b->put_again_us);
+    at = earlier(at, earlier(b->put_again_us, lease_table_next_us(b->delays)));
     if (b->again.first && b->attached && b->tries_open < TRIES_OPEN_MAX)
         at = 0;
     b->host.alarm(b->host.arg, at);
@@ -200,10 +201,11 @@ struct broker *broker_new(const struct clock *clock, const struct broker_config 
     b->host = *host;
     b->metrics = metrics;
     b->leases = lease_table_new();
+    b->delays = lease_table_new();
     b->waiters = wait_queue_new();
     b->jitter = (unsigned)clock_now_us(clock);
     b->put_again_us = INT64_MAX;
-    if (!b->leases || !b->waiters) {
+    if (!b->leases || !b->delays || !b->waiters) {
         broker_free(b);
         return NULL;
     }
@@ -263,6 +265,7 @@ void broker_free(struct broker *b)
         b->spare = next;
     }
     lease_table_free(b->leases);
+    lease_table_free(b->delays);
     wait_queue_free(b->waiters);
     heap_close(&b->ends);
     free(b);
@@ -379,14 +382,19 @@ static void submit_cancel(struct broker_request *r)
     submit_call(r);
 }
 
+static void forget_grant_in(struct lease_table *table, const struct broker_request *r)
+{
+    const struct lease *lease = lease_table_find(table, r->name, r->name_len, &r->lease_id, 0);
+
+    if (lease && lease->confirm == r->call.confirm)
+        lease_table_drop(table, r->name, r->name_len, &r->lease_id);
+}
+
 /* Nobody was told of this grant: this node does not vouch for it. Unless another call with the lease id was told since. */
 static void forget_grant(struct broker_request *r)
 {
-    struct broker *b = r->broker;
-    const struct lease *lease = lease_table_find(b->leases, r->name, r->name_len, &r->lease_id, 0);
-
-    if (lease && lease->confirm == r->call.confirm)
-        lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
+    forget_grant_in(r->broker->leases, r);
+    forget_grant_in(r->broker->delays, r);
 }
 
 /* The client is gone or has its answer: take back what nobody knows of. */
@@ -658,6 +666,13 @@ static int64_t end_us(const struct broker_request *r)
     return r->submitted_us + r->wait_ms * 1000;
 }
 
+/* How long this lease lasts by the store's answer, and may last at most. */
+static void take_ends(struct broker_request *r)
+{
+    r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+    r->most_until_us = r->call.holder.most_ms > 0 ? r->call.sent_us + r->call.holder.most_ms * 1000 : INT64_MAX;
+}
+
 static void remember_lease(struct broker_request *r)
 {
     const struct store_call *call = &r->call;
@@ -667,6 +682,10 @@ static void remember_lease(struct broker_request *r)
                           .granted_ms = call->ret_granted_ms,
                           .granted_us = broker_now_us(r->broker),
                           .confirm = call->ret_confirm,
+                          .delay_ms = call->holder.delay_ms,
+                          .most_us = r->most_until_us,
+                          .caller = r->caller,
+                          .caller_len = strlen(r->caller),
                           .name = r->name,
                           .name_len = r->name_len,
                           .owner = call->holder.owner,
@@ -675,7 +694,18 @@ static void remember_lease(struct broker_request *r)
     tell_outlived(r->broker, r->name, r->name_len, lease.token, &lease.id);
     if (lease_table_put(r->broker->leases, &lease) != 0)
         log_error("out_of_memory", LOG_STR("what", "lease table"));
+    lease_table_see(r->broker->delays, r->name, r->name_len, call->ret_token);
     set_alarm(r->broker);
+}
+
+/* A lease ended otherwise than by its release: nobody is granted the lock until then. */
+static void remember_delay(struct broker *b, const struct lease *ended, int64_t until_us)
+{
+    struct lease delay = *ended;
+
+    delay.deadline_us = until_us;
+    if (delay.delay_ms > 0 && until_us > broker_now_us(b) && lease_table_put(b->delays, &delay) != 0)
+        log_error("out_of_memory", LOG_STR("what", "lease table"));
 }
 
 /* The others of this line look again when the lease that was just granted would end. */
@@ -684,7 +714,7 @@ static void next_look(struct broker *b, const struct broker_request *r)
     struct wait_line *line = wait_queue_line(b->waiters, r->name, r->name_len);
 
     if (line)
-        look_at(b, line, earlier(broker_now_us(b) + poll_us(b), r->lease_until_us + 1000));
+        look_at(b, line, earlier(broker_now_us(b) + poll_us(b), r->lease_until_us + r->call.holder.delay_ms * 1000 + 1000));
 }
 
 static void granted(struct broker_request *r)
@@ -695,7 +725,7 @@ static void granted(struct broker_request *r)
     r->queued = false;
     r->unsettled = false;
     r->ret_token = r->call.ret_token;
-    r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+    take_ends(r);
     if (broker_left_ms(b, r->lease_until_us) < 1) {
         r->unsettled = fresh;
         answer(r, PAWL_E_STORE_UNAVAILABLE, "the grant came too late to be of use and is given back");
@@ -725,7 +755,7 @@ static void not_replicated(struct broker_request *r)
     r->unsettled = fresh;
     metrics_add(r->broker->metrics, METRIC_NOT_REPLICATED, 1);
     if (!fresh) {
-        r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+        take_ends(r);
         remember_lease(r);
     }
     answer(r, PAWL_E_NOT_REPLICATED, fresh ? "too few replicas confirmed the grant in time, and it is given back" : NULL);
@@ -738,10 +768,15 @@ static void refuse(struct broker_request *r, enum store_result result, const cha
 
     switch (result) {
     case STORE_HELD:
+    case STORE_DELAYED:
     case STORE_TURN:
     case STORE_DONE: /* the cancel at the end of a wait */
         metrics_add(b->metrics, METRIC_REFUSALS, 1);
-        answer(r, PAWL_E_HELD, r->wait_ms > 0 ? "the wait is over and the lock was not free" : NULL);
+        answer(r, PAWL_E_HELD,
+               r->wait_ms > 0 ? "the wait is over and the lock was not free"
+               : r->call.holder.token == 0 && r->call.holder.delay_ms > 0
+                   ? "nobody holds this lock, but its delay after the last lease is not over"
+                   : NULL);
         return;
     case STORE_FULL:
         answer(r, PAWL_E_TOO_MANY_WAITERS, problem);
@@ -776,6 +811,14 @@ static void end_wait(struct broker_request *r)
     submit_cancel(r);
 }
 
+/* When the lock is free, by an answer that told of a holder or a delay, if nothing happens before. */
+static int64_t free_us(const struct broker_request *r)
+{
+    const struct store_holder *holder = &r->call.holder;
+
+    return r->call.sent_us + ((holder->token > 0 ? holder->ttl_ms : 0) + holder->delay_ms) * 1000;
+}
+
 /* When this line should look again, after an answer that told it how things stand. */
 static void look_again(struct broker_request *r)
 {
@@ -784,8 +827,8 @@ static void look_again(struct broker_request *r)
 
     if (!r->waiter.line)
         return;
-    if (r->call.result == STORE_HELD)
-        at = earlier(at, r->call.sent_us + r->call.holder.ttl_ms * 1000 + 1000);
+    if (r->call.result == STORE_HELD || r->call.result == STORE_DELAYED)
+        at = earlier(at, free_us(r) + 1000);
     else if (r->call.result != STORE_RECOVERING)
         at = now + SOON_US;
     if (wait_line_first(r->waiter.line) != &r->waiter) /* the look is the first one's: others may only bring it forward */
@@ -838,7 +881,8 @@ static void acquire_answered(struct broker_request *r)
     if (call->result == STORE_UNKNOWN) {
         r->unsettled = true;
         r->queued = r->queued || call->queue;
-    } else if (call->result == STORE_HELD || call->result == STORE_TURN || call->result == STORE_RECOVERING) {
+    } else if (call->result == STORE_HELD || call->result == STORE_DELAYED || call->result == STORE_TURN ||
+               call->result == STORE_RECOVERING) {
         /* The answer to a later run settles the earlier ones; but in the window the store does not say who holds the lock. */
         r->unsettled = call->result == STORE_RECOVERING && (r->unsettled || call->may_have_run);
         r->queued = call->ret_ticket > 0;
@@ -863,7 +907,7 @@ static void acquire_answered(struct broker_request *r)
 static void renewed(struct broker_request *r)
 {
     r->ret_token = r->call.ret_token;
-    r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+    take_ends(r);
     remember_lease(r);
     next_look(r->broker, r);
 }
@@ -908,6 +952,26 @@ static void begin_lists(struct broker *b)
     }
 }
 
+/* The node that granted it forgets it; the delay is this one's to vouch for. It is counted from now: the break may have run at any moment before. */
+static void broken(struct broker_request *r)
+{
+    const struct store_holder *holder = &r->call.holder;
+    struct broker *b = r->broker;
+    const struct lease lease = {.token = holder->token,
+                                .delay_ms = holder->delay_ms,
+                                .most_us = INT64_MAX,
+                                .name = r->name,
+                                .name_len = r->name_len,
+                                .owner = "",
+                                .caller = ""};
+
+    tell_broken(r);
+    lease_table_see(b->leases, r->name, r->name_len, holder->token + 1);
+    remember_delay(b, &lease, broker_now_us(b) + holder->delay_ms * 1000);
+    set_alarm(b);
+    wake_of_answer(r);
+}
+
 static void list_answered(struct broker_request *r)
 {
     if (strcmp(r->call.cursor, "0") != 0 && r->found < r->limit && ++r->steps < LIST_STEPS_MAX &&
@@ -935,9 +999,7 @@ static void plain_answered(struct broker_request *r)
         return;
     case STORE_BREAK:
         metrics_add(r->broker->metrics, METRIC_BREAKS, 1);
-        tell_broken(r);
-        lease_table_see(r->broker->leases, r->name, r->name_len, r->call.holder.token + 1);
-        wake_of_answer(r);
+        broken(r);
         answer(r, PAWL_OK, NULL);
         return;
     case STORE_CHECK:
@@ -1000,14 +1062,14 @@ static void left_answered(struct broker_request *r)
     const struct store_call *call = &r->call;
 
     if (r->op != STORE_ACQUIRE) {
-        if (call->result == STORE_DONE && r->op == STORE_RELEASE)
+        if (call->result == STORE_DONE && r->op == STORE_RELEASE) {
             tell_released(r);
-        else
-            tell_release_failed(r);
-        if (call->result == STORE_DONE && r->op == STORE_BREAK)
-            tell_broken(r);
-        if (call->result == STORE_DONE && (r->op == STORE_RELEASE || r->op == STORE_BREAK))
             wake_of_answer(r);
+        } else {
+            tell_release_failed(r);
+        }
+        if (call->result == STORE_DONE && r->op == STORE_BREAK)
+            broken(r);
         if ((call->result == STORE_DONE || call->result == STORE_NOT_REPLICATED) && r->op == STORE_RENEW)
             renewed(r);
         let_go(r);
@@ -1019,7 +1081,7 @@ static void left_answered(struct broker_request *r)
         r->unsettled = true;
     if (call->result == STORE_UNKNOWN && call->queue)
         r->queued = true;
-    if (call->result == STORE_HELD || call->result == STORE_TURN || call->result == STORE_RECOVERING)
+    if (call->result == STORE_HELD || call->result == STORE_DELAYED || call->result == STORE_TURN || call->result == STORE_RECOVERING)
         r->queued = call->ret_ticket > 0;
     if (call->result == STORE_DONE || call->result == STORE_REPEATED || call->result == STORE_NOT_REPLICATED)
         r->queued = false;
@@ -1069,7 +1131,7 @@ static void cleaned(struct broker_request *r)
 static void look_at_holders_end(struct broker_request *r)
 {
     struct broker *b = r->broker;
-    int64_t now = broker_now_us(b), end = r->call.sent_us + r->call.holder.ttl_ms * 1000 + 1000;
+    int64_t now = broker_now_us(b), end = free_us(r) + 1000;
 
     if (r->waiter.line)
         look_at(b, r->waiter.line, earlier(now + poll_us(b), end > now ? end : now + 1000));
@@ -1105,15 +1167,25 @@ static void ended(struct broker_request *r)
 
 /* ---- leases put back ---- */
 
-static bool put_back(struct broker *b, const struct lease *lease)
+/* What may be held of it from now on, for the store; 0: no bound. */
+static int64_t known_most_ms(const struct broker *b, const struct lease *lease)
 {
-    int64_t left_ms = broker_left_ms(b, lease->deadline_us);
-    struct broker_request *r = left_ms > 0 ? broker_request_new(b) : NULL;
+    int64_t left_ms = (lease->most_us - broker_now_us(b)) / 1000;
+
+    return lease->most_us == INT64_MAX ? 0 : left_ms > 1 ? left_ms : 1;
+}
+
+/* `over`: the lease has ended, and its deadline is that of its delay. False without memory. */
+static bool put_back(struct broker *b, const struct lease *lease, bool over)
+{
+    int64_t now = broker_now_us(b), until_us = lease->deadline_us + (over ? 0 : lease->delay_ms * 1000);
+    struct broker_request *r = until_us - now >= 1000 ? broker_request_new(b) : NULL;
 
     if (!r)
-        return left_ms <= 0;
+        return until_us - now < 1000;
     r->op = STORE_PUT_BACK;
     r->state = PUTTING;
+    r->over = over;
     r->lease_id = lease->id;
     r->name_len = lease->name_len;
     r->owner_len = lease->owner_len;
@@ -1127,25 +1199,38 @@ static bool put_back(struct broker *b, const struct lease *lease)
                                   .lease_id = lease->id,
                                   .token = lease->token,
                                   .granted_ms = lease->granted_ms,
-                                  .ttl_ms = left_ms,
+                                  .ttl_ms = (until_us - now) / 1000,
+                                  .known_us = now,
                                   .confirm = lease->confirm,
                                   .repeat_confirm = ++b->confirms};
+    r->call.broken = lease->id.text[0] == '\0';
+    if (!r->call.broken) {
+        r->call.delay_ms = lease->delay_ms;
+        r->call.ttl_ms -= lease->delay_ms;
+        r->call.most_ms = known_most_ms(b, lease);
+    }
     b->putting++;
     submit_call(r);
     return true;
 }
 
-static void put_back_more(struct broker *b)
+static void put_back_from(struct broker *b, struct lease_table *table)
 {
     const struct lease *lease;
 
-    while (b->attached && b->putting < PUTTING_MAX && (lease = lease_table_take(b->leases)) != NULL) {
-        if (put_back(b, lease))
+    while (b->attached && b->putting < PUTTING_MAX && (lease = lease_table_take(table)) != NULL) {
+        if (put_back(b, lease, table == b->delays))
             continue;
-        lease_table_take_again(b->leases, lease->name, lease->name_len, &lease->id);
+        lease_table_take_again(table, lease->name, lease->name_len, &lease->id);
         b->put_again_us = broker_now_us(b) + PUT_AGAIN_US;
         return;
     }
+}
+
+static void put_back_more(struct broker *b)
+{
+    put_back_from(b, b->leases);
+    put_back_from(b, b->delays);
 }
 
 static void lease_gone(struct broker_request *r)
@@ -1164,15 +1249,18 @@ static void lease_gone(struct broker_request *r)
 static void put_back_answered(struct broker_request *r)
 {
     struct broker *b = r->broker;
+    bool lives = !r->over && r->call.ttl_ms >= 1;
 
     b->putting--;
     if (r->call.result == STORE_DONE) {
-        metrics_add(b->metrics, METRIC_PUT_BACK, 1);
-        tell_put_back(r, true);
-    } else if (r->call.result == STORE_LOST) {
+        metrics_add(b->metrics, METRIC_PUT_BACK, lives);
+        if (lives)
+            tell_put_back(r, true);
+    } else if (r->call.result == STORE_LOST && lives) {
         lease_gone(r);
-    } else { /* the next attach begins again; a store that failed for another reason is asked again soon */
-        lease_table_take_again(b->leases, r->name, r->name_len, &r->lease_id);
+    } else if (r->call.result != STORE_LOST) {
+        /* the next attach begins again; a store that failed for another reason is asked again soon */
+        lease_table_take_again(r->over ? b->delays : b->leases, r->name, r->name_len, &r->lease_id);
         b->put_again_us = broker_now_us(b) + PUT_AGAIN_US;
     }
     let_go(r);
@@ -1275,6 +1363,8 @@ static void fill_call(struct broker_request *r)
     call->owner = r->owner;
     call->owner_len = r->owner_len;
     call->ttl_ms = r->ttl_ms;
+    call->delay_ms = r->delay_ms;
+    call->most_ms = r->most_ms;
     call->token = r->token;
     call->prefix = r->prefix;
     call->prefix_len = r->prefix_len;
@@ -1286,6 +1376,9 @@ static void fill_call(struct broker_request *r)
         const struct lease *known = lease_table_find(b->leases, r->name, r->name_len, &r->lease_id, broker_now_us(b));
         call->token = known ? known->token : 0;
         call->granted_ms = known ? known->granted_ms : 0;
+        call->delay_ms = known ? known->delay_ms : 0;
+        call->most_ms = known ? known_most_ms(b, known) : 0;
+        call->known_us = broker_now_us(b);
         call->confirm = ++b->confirms;
         r->held_ms = known ? (broker_now_us(b) - known->granted_us) / 1000 : -1;
         if (known && known->owner_len <= PAWL_OWNER_MAX) {
@@ -1472,8 +1565,10 @@ static void expire_leases(struct broker *b, int64_t now)
 
     for (int i = 0; i < EXPIRED_AT_ONCE && (lease = lease_table_due(b->leases, now)) != NULL; i++) {
         tell_expired(b, lease);
+        remember_delay(b, lease, lease->deadline_us + lease->delay_ms * 1000);
         (void)lease_table_expire(b->leases, now, 1);
     }
+    (void)lease_table_expire(b->delays, now, EXPIRED_AT_ONCE);
 }
 
 void broker_tick(struct broker *b)
@@ -1517,6 +1612,7 @@ static void on_attached(void *arg, bool new_life, bool window_open)
     tell_store(b, EVENT_ATTACHED, new_life ? "a new life of the data" : "the data are those known before");
     if (new_life || window_open) {
         lease_table_begin_round(b->leases);
+        lease_table_begin_round(b->delays);
         put_back_more(b);
     }
     settle_all(b);
@@ -1532,6 +1628,7 @@ static void on_detached(void *arg)
         tell_store(b, EVENT_DETACHED, NULL);
     b->attached = false;
     lease_table_answers_lost(b->leases);
+    lease_table_answers_lost(b->delays);
 }
 
 static void on_look(void *arg)
@@ -1581,7 +1678,10 @@ static void on_wake(void *arg, const struct lease_id *id, const char *name, size
 
 static void on_forget(void *arg, const struct lease_id *id, uint64_t confirm, const char *name, size_t name_len)
 {
-    lease_table_give_up(((struct broker *)arg)->leases, name, name_len, id, confirm);
+    struct broker *b = arg;
+
+    lease_table_give_up(b->leases, name, name_len, id, confirm);
+    lease_table_give_up(b->delays, name, name_len, id, confirm); /* it was renewed elsewhere just before it ended here */
 }
 
 struct store_events broker_store_events(struct broker *b)
@@ -1611,6 +1711,11 @@ void broker_drain(struct broker *b, bool successor)
 bool broker_is_idle(const struct broker *b)
 {
     return b->open == 0;
+}
+
+void broker_each_lease(const struct broker *b, int (*visit)(void *arg, const struct lease *lease), void *arg)
+{
+    lease_table_each(b->leases, visit, arg);
 }
 
 size_t broker_leases(const struct broker *b)

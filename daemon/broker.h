@@ -19,6 +19,7 @@
 #include "daemon/clock.h"
 #include "daemon/heap.h"
 #include "daemon/lease_event.h"
+#include "daemon/lease_table.h"
 #include "daemon/metrics.h"
 #include "daemon/store.h"
 #include "daemon/wait_queue.h"
@@ -41,7 +42,8 @@ struct broker_request {
     size_t owner_len;
     char owner[PAWL_OWNER_MAX + 1];
     int64_t ttl_ms, wait_ms;
-    char caller[PAWL_CALLER_MAX + 1]; /* acquire: the name of who asks, for the log; "": nobody knows */
+    int64_t delay_ms, most_ms;        /* acquire: store_call has the meaning; ttl_ms is not above most_ms. 0: none */
+    char caller[PAWL_CALLER_MAX + 1]; /* acquire, renew: the name of who asks, for the log and the lease table; "": nobody knows */
     int64_t token;                    /* check */
     size_t reason_len;                /* break: why; for whoever listens to events */
     const char *reason;               /* the caller's, until `done` or abandon */
@@ -59,6 +61,7 @@ struct broker_request {
     const char *problem;   /* more than the error's own sentence, or NULL */
     int64_t ret_token;
     int64_t lease_until_us; /* acquire, renew, check: on the broker's clock; see broker_left_ms */
+    int64_t most_until_us;  /* acquire, renew: however it is renewed; INT64_MAX: no bound */
     int64_t waited_ms;
     struct store_call call; /* holder, waiters, position, recovering, cursor of the answer are in here */
 
@@ -80,6 +83,7 @@ struct broker_request {
     bool sweep;       /* the next try looks for waiters of dead nodes too */
     bool listed;
     bool told_released; /* release: by its rider, which is answered first */
+    bool over;          /* put back: a lease that has ended, whose delay has not */
 };
 
 struct broker_host {
@@ -112,6 +116,9 @@ int64_t broker_left_ms(const struct broker *b, int64_t until_us);
 void broker_drain(struct broker *b, bool successor);
 bool broker_is_idle(const struct broker *b); /* no request open, nothing owed to the store */
 
+/* Calls `visit` for every lease that this node vouches for, also those whose deadline has just passed; it must not call the broker. A non-zero answer ends the
+ * walk. */
+void broker_each_lease(const struct broker *b, int (*visit)(void *arg, const struct lease *lease), void *arg);
 size_t broker_leases(const struct broker *b);
 size_t broker_waiters(const struct broker *b);
 int64_t broker_now_us(const struct broker *b);

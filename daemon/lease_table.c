@@ -22,7 +22,7 @@ struct entry {
     bool in_round; /* on the list of those still to be taken */
     UT_hash_handle hh;
     bool added;
-    char text[]; /* name, then owner */
+    char text[]; /* name, owner, caller */
 };
 
 TAILQ_HEAD(entry_list, entry);
@@ -89,7 +89,7 @@ static struct entry *find(struct lease_table *table, const char *name, size_t na
 
 static struct entry *entry_new(const struct lease *lease)
 {
-    struct entry *entry = malloc(sizeof(*entry) + lease->name_len + lease->owner_len);
+    struct entry *entry = malloc(sizeof(*entry) + lease->name_len + lease->owner_len + lease->caller_len);
 
     if (!entry)
         return NULL;
@@ -97,8 +97,11 @@ static struct entry *entry_new(const struct lease *lease)
     entry->lease = *lease;
     memcpy(entry->text, lease->name, lease->name_len);
     memcpy(entry->text + lease->name_len, lease->owner, lease->owner_len);
+    if (lease->caller_len > 0)
+        memcpy(entry->text + lease->name_len + lease->owner_len, lease->caller, lease->caller_len);
     entry->lease.name = entry->text;
     entry->lease.owner = entry->text + lease->name_len;
+    entry->lease.caller = entry->text + lease->name_len + lease->owner_len;
     return entry;
 }
 
@@ -111,7 +114,7 @@ static bool was_given_up(struct lease_table *table, const struct lease *lease)
 {
     const struct given_up *slot = given_up(table, &lease->id);
 
-    return lease->confirm <= slot->confirm && strcmp(slot->id.text, lease->id.text) == 0;
+    return lease->id.text[0] && lease->confirm <= slot->confirm && strcmp(slot->id.text, lease->id.text) == 0;
 }
 
 int lease_table_put(struct lease_table *table, const struct lease *lease)
@@ -127,6 +130,8 @@ int lease_table_put(struct lease_table *table, const struct lease *lease)
     if (there && there->lease.token == lease->token && strcmp(there->lease.id.text, lease->id.text) == 0) {
         there->lease.deadline_us = lease->deadline_us;
         there->lease.confirm = lease->confirm;
+        if (lease->most_us < there->lease.most_us)
+            there->lease.most_us = lease->most_us;
         return heap_set(&table->due, &there->due, lease->deadline_us);
     }
     entry = entry_new(lease);
@@ -230,6 +235,13 @@ const struct lease *lease_table_due(const struct lease_table *table, int64_t now
     if (heap_next_us(&table->due) > now_us)
         return NULL;
     return &((const struct entry *)((const char *)heap_first(&table->due) - offsetof(struct entry, due)))->lease;
+}
+
+void lease_table_each(const struct lease_table *table, int (*visit)(void *arg, const struct lease *lease), void *arg)
+{
+    for (const struct entry *entry = table->by_name; entry; entry = entry->hh.next)
+        if (visit(arg, &entry->lease) != 0)
+            return;
 }
 
 size_t lease_table_expire(struct lease_table *table, int64_t now_us, size_t most)

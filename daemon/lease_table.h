@@ -18,12 +18,14 @@ struct lease_table;
 struct lease {
     struct lease_id id;
     int64_t token;
-    int64_t deadline_us; /* not later than the store's own */
-    int64_t granted_ms;  /* the store's time, opaque */
-    int64_t granted_us;  /* when this node first knew of it */
-    uint64_t confirm;    /* the number that it stands under in the store */
-    const char *name, *owner;
-    size_t name_len, owner_len;
+    int64_t deadline_us;               /* not later than the store's own */
+    int64_t granted_ms;                /* the store's time, opaque */
+    int64_t granted_us;                /* when this node first knew of it */
+    uint64_t confirm;                  /* the number that it stands under in the store */
+    int64_t delay_ms;                  /* nobody is granted the lock for so long after it, unless it is released */
+    int64_t most_us;                   /* renewals can't make it last longer; INT64_MAX: no bound */
+    const char *name, *owner, *caller; /* caller: the name of the rule that it was granted by, "" without one */
+    size_t name_len, owner_len, caller_len;
 };
 
 struct lease_table *lease_table_new(void);
@@ -60,6 +62,9 @@ void lease_table_take_again(struct lease_table *table, const char *name, size_t 
 
 /* The entry whose deadline passed first, valid until the table changes: the next that lease_table_expire drops. NULL: none has. */
 const struct lease *lease_table_due(const struct lease_table *table, int64_t now_us);
+
+/* Calls `visit` for every entry, which must not change the table; a non-zero answer ends the walk. */
+void lease_table_each(const struct lease_table *table, int (*visit)(void *arg, const struct lease *lease), void *arg);
 
 /* Drops what has passed its deadline, at most `most` entries; returns how many. */
 size_t lease_table_expire(struct lease_table *table, int64_t now_us, size_t most);

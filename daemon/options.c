@@ -480,6 +480,9 @@ static int fit_ttls(struct reading *r)
     const struct options *o = r->o;
     char least_ttl[24], normal[24], most[24];
 
+    if (o->max_hold_ms > 0 && o->max_hold_ms < o->min_ttl_ms)
+        return fail(r, "--max-hold (%s) must not be shorter than --min-ttl (%s)", duration_format(o->max_hold_ms, most, sizeof(most)),
+                    duration_format(o->min_ttl_ms, least_ttl, sizeof(least_ttl)));
     if (o->min_ttl_ms <= o->default_ttl_ms && o->default_ttl_ms <= o->max_ttl_ms)
         return 0;
     return fail(r, "--default-ttl (%s) must lie between --min-ttl (%s) and --max-ttl (%s)",

@@ -35,6 +35,7 @@ struct options {
     int64_t default_ttl_ms; /* --default-ttl 30s */
     int64_t min_ttl_ms;     /* --min-ttl 1ms */
     int64_t max_ttl_ms;     /* --max-ttl 24h (at most 365d) */
+    int64_t max_hold_ms;    /* --max-hold 0: how long any lease may be held, however it is renewed; 0: no bound */
     int64_t store_timeout_ms;   /* --store-timeout 1s (10ms .. 60s) */
     int64_t recovery_window_ms; /* --recovery-window 3s (4s with sentinels, see daemon.c); 0 turns it off (the default with --dev) */
     bool recovery_window_given;

@@ -130,6 +130,7 @@ static void read_holder(struct store_holder *holder, const redisReply *reply, si
     holder->ttl_ms = redis_answer_number(reply, i + 1);
     holder->held_ms = redis_answer_number(reply, i + 2);
     read_owner(holder, reply, i + 3);
+    holder->delay_ms = holder->most_ms = 0;
 }
 
 static void read_woken(struct store_call *call, const redisReply *reply, size_t i)
@@ -150,6 +151,8 @@ void redis_answer_as_asked(struct store_call *call, int64_t token)
     call->ret_token = token;
     call->ret_confirm = call->confirm;
     call->ret_ttl_ms = call->ttl_ms;
+    call->holder.delay_ms = call->delay_ms;
+    call->holder.most_ms = call->most_ms;
     call->holder.owner_len = call->owner_len;
     memcpy(call->holder.owner, call->owner, call->owner_len);
 }
@@ -165,6 +168,8 @@ static bool read_lease(struct store_call *call, const redisReply *reply)
         call->ret_ttl_ms = redis_answer_number(reply, 3);
         call->ret_granted_ms = redis_answer_number(reply, 4);
         read_owner(&call->holder, reply, 5);
+        call->holder.delay_ms = redis_answer_number(reply, 6);
+        call->holder.most_ms = redis_answer_number(reply, 7);
     }
     return call->ret_token > 0;
 }
@@ -184,9 +189,15 @@ static enum store_result read_acquire(struct store_call *call, const redisReply 
     call->ret_woken.text[0] = '\0';
     if (redis_answer_is(reply, "held")) {
         read_holder(&call->holder, reply, 4);
+        call->holder.delay_ms = redis_answer_number(reply, 8);
         return STORE_HELD;
     }
+    if (redis_answer_is(reply, "delayed")) {
+        call->holder = (struct store_holder){.delay_ms = redis_answer_number(reply, 4)};
+        return STORE_DELAYED;
+    }
     if (redis_answer_is(reply, "turn")) {
+        call->holder.token = call->holder.delay_ms = 0;
         read_woken(call, reply, 4);
         return STORE_TURN;
     }
@@ -232,6 +243,7 @@ static enum store_result read_break(struct store_call *call, const redisReply *r
         return STORE_UNKNOWN;
     read_holder(&call->holder, reply, 2);
     read_woken(call, reply, 6);
+    call->holder.delay_ms = redis_answer_number(reply, 7);
     return STORE_DONE;
 }
 
@@ -243,6 +255,8 @@ static enum store_result read_inspect(struct store_call *call, const redisReply 
     call->ret_waiters = redis_answer_number(reply, 3);
     call->ret_position = redis_answer_number(reply, 4);
     read_holder(&call->holder, reply, 5);
+    call->holder.delay_ms = redis_answer_number(reply, 9);
+    call->holder.most_ms = redis_answer_number(reply, 10);
     return STORE_DONE;
 }
 
@@ -278,6 +292,7 @@ static enum store_result read_cancel(struct store_call *call, const redisReply *
     call->ret_waiters = redis_answer_number(reply, 4);
     read_holder(&call->holder, reply, 5);
     call->ret_own = redis_answer_number(reply, 9) != 0;
+    call->holder.delay_ms = redis_answer_number(reply, 10);
     return STORE_DONE;
 }
 

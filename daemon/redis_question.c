@@ -10,7 +10,8 @@
 
 #include "proto/text.h"
 
-#define TAIL_MAX   (96 + PAWL_OWNER_MAX)
+#define TERMS_MAX  48
+#define TAIL_MAX   (96 + TERMS_MAX + PAWL_OWNER_MAX)
 #define RIDER_ARGS 3
 
 /* ---- the arguments, one function an operation ---- */
@@ -18,6 +19,19 @@
 static int queue_word(const struct store_call *call)
 {
     return !call->queue ? 0 : call->comes_back ? 2 : 1;
+}
+
+/* What stands behind the node in the value of a lease that has terms: "+delay.spare". */
+static void add_terms(struct text *tail, const struct store_call *call)
+{
+    if (call->delay_ms == 0 && call->most_ms == 0)
+        return;
+    text_add(tail, "+", 1);
+    text_int(tail, call->delay_ms);
+    if (call->most_ms == 0)
+        return;
+    text_add(tail, ".", 1);
+    text_int(tail, call->most_ms - call->ttl_ms);
 }
 
 /* What the plain case asks of Redis is made here, where it is cheap: one string for the end of the lock's value. */
@@ -28,6 +42,7 @@ static size_t make_tail(const struct redis_life *life, struct store_call *call, 
     call->ret_granted_ms = redis_life_server_ms(life);
     text_init(&tail, out, cap, cap);
     text_str(&tail, life->node);
+    add_terms(&tail, call);
     text_add(&tail, " ", 1);
     text_int(&tail, (int64_t)call->confirm);
     text_add(&tail, " ", 1);
@@ -43,7 +58,7 @@ static void args_acquire(const struct redis_life *life, struct redis_link *link,
     struct text place;
 
     redis_link_arg_str(link, call->lease_id.text);
-    redis_link_arg_int(link, call->ttl_ms);
+    redis_link_arg_int(link, call->ttl_ms + call->delay_ms);
     redis_link_arg(link, tail, make_tail(life, call, tail, sizeof(tail)));
     text_init(&place, block, sizeof(block), sizeof(block));
     text_int(&place, queue_word(call));
@@ -67,6 +82,21 @@ static void add_known_lease(struct redis_link *link, const struct store_call *ca
     redis_link_arg(link, lease, (size_t)len);
 }
 
+/* A call may have been held, or be run again: what was left is less now. */
+static int64_t passed_ms(const struct redis_life *life, const struct store_call *call)
+{
+    return call->known_us > 0 ? (clock_now_us(life->clock) - call->known_us) / 1000 : 0;
+}
+
+static void add_known_terms(const struct redis_life *life, struct redis_link *link, const struct store_call *call)
+{
+    char terms[TERMS_MAX];
+    int64_t most_ms = call->most_ms > 0 ? call->most_ms - passed_ms(life, call) : 0;
+    int len = snprintf(terms, sizeof(terms), "%" PRId64 " %" PRId64, call->delay_ms, call->most_ms > 0 && most_ms < 1 ? 1 : most_ms);
+
+    redis_link_arg(link, terms, (size_t)len);
+}
+
 static void args_renew(const struct redis_life *life, struct redis_link *link, struct store_call *call)
 {
     redis_link_arg_str(link, call->lease_id.text);
@@ -75,6 +105,7 @@ static void args_renew(const struct redis_life *life, struct redis_link *link, s
     redis_link_arg_int(link, (int64_t)call->confirm);
     redis_link_arg_int(link, call->token);
     add_known_lease(link, call);
+    add_known_terms(life, link, call);
 }
 
 static void args_release(const struct redis_life *life, struct redis_link *link, struct store_call *call)
@@ -86,7 +117,7 @@ static void args_release(const struct redis_life *life, struct redis_link *link,
     redis_link_arg_int(link, call->token);
     if (call->rider) {
         redis_link_arg_str(link, call->rider->lease_id.text);
-        redis_link_arg_int(link, call->rider->ttl_ms);
+        redis_link_arg_int(link, call->rider->ttl_ms + call->rider->delay_ms);
         redis_link_arg(link, tail, make_tail(life, call->rider, tail, sizeof(tail)));
     }
 }
@@ -129,13 +160,14 @@ static void args_cancel(const struct redis_life *life, struct redis_link *link, 
 
 static void args_put_back(const struct redis_life *life, struct redis_link *link, struct store_call *call)
 {
-    redis_link_arg_str(link, call->lease_id.text);
+    redis_link_arg_str(link, call->broken ? "-" : call->lease_id.text);
     redis_link_arg_int(link, call->token);
-    redis_link_arg_int(link, call->ttl_ms);
+    redis_link_arg_int(link, call->ttl_ms + call->delay_ms - passed_ms(life, call));
     redis_link_arg_str(link, life->node);
     redis_link_arg_int(link, (int64_t)call->confirm);
     add_known_lease(link, call);
     redis_link_arg_int(link, (int64_t)call->repeat_confirm);
+    add_known_terms(life, link, call);
 }
 
 static const struct question_row {
@@ -145,10 +177,10 @@ static const struct question_row {
     bool repeatable; /* may be run twice */
     void (*write)(const struct redis_life *life, struct redis_link *link, struct store_call *call);
 } rows[] = {
-    [STORE_ACQUIRE] = {SCRIPT_ACQUIRE, 4, true, true, args_acquire},  [STORE_RENEW] = {SCRIPT_RENEW, 6, true, true, args_renew},
+    [STORE_ACQUIRE] = {SCRIPT_ACQUIRE, 4, true, true, args_acquire},  [STORE_RENEW] = {SCRIPT_RENEW, 7, true, true, args_renew},
     [STORE_RELEASE] = {SCRIPT_RELEASE, 3, true, false, args_release}, [STORE_CHECK] = {SCRIPT_CHECK, 1, true, true, args_check},
     [STORE_BREAK] = {SCRIPT_BREAK, 1, true, false, args_break},       [STORE_INSPECT] = {SCRIPT_INSPECT, 1, true, true, args_inspect},
-    [STORE_LIST] = {SCRIPT_LIST, 3, false, true, args_list},          [STORE_PUT_BACK] = {SCRIPT_PUT_BACK, 7, true, true, args_put_back},
+    [STORE_LIST] = {SCRIPT_LIST, 3, false, true, args_list},          [STORE_PUT_BACK] = {SCRIPT_PUT_BACK, 8, true, true, args_put_back},
     [STORE_CANCEL] = {SCRIPT_CANCEL, 4, true, true, args_cancel},
 };
 
@@ -205,7 +237,7 @@ static void add_plain_args(const struct redis_life *life, struct redis_link *lin
         redis_link_arg_str(link, life->node);
         return;
     }
-    redis_link_arg_int(link, call->ttl_ms);
+    redis_link_arg_int(link, call->ttl_ms + call->delay_ms);
     redis_link_arg(link, tail, make_tail(life, call, tail, sizeof(tail)));
 }
 

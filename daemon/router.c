@@ -12,11 +12,14 @@
 
 #define LOCKS     "/v1/locks/"
 #define NO_PARAMS 0u
+#define OWN_BODY  (1u << 31) /* the handler reads the body by itself, and the query holds nothing */
+_Static_assert(PARAM_COUNT < 31, "one bit is no parameter");
 
 #define OPEN_TO_ALL 0u
 
 const struct route routes[] = {
-    {"acquire", HTTP_POST, ROUTE_VERB, "acquire", PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID), api_acquire,
+    {"acquire", HTTP_POST, ROUTE_VERB, "acquire",
+     PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(LOCK_DELAY) | PARAM_BIT(MAX_HOLD) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID), api_acquire,
      ACCESS_ACQUIRE},
     {"renew", HTTP_POST, ROUTE_VERB, "renew", PARAM_BIT(LEASE_ID) | PARAM_BIT(TTL), api_renew, ACCESS_ACQUIRE},
     {"release", HTTP_POST, ROUTE_VERB, "release", PARAM_BIT(LEASE_ID), api_release, ACCESS_ACQUIRE},
@@ -24,6 +27,8 @@ const struct route routes[] = {
     {"break", HTTP_POST, ROUTE_VERB, "break", PARAM_BIT(REASON), api_break, ACCESS_BREAK},
     {"inspect", HTTP_GET, ROUTE_LOCK, "", PARAM_BIT(LEASE_ID), api_inspect, ACCESS_READ},
     {"list", HTTP_GET, ROUTE_FIXED, "/v1/locks", PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT) | PARAM_BIT(CURSOR), api_list, ACCESS_READ},
+    {"renew_many", HTTP_POST, ROUTE_FIXED, "/v1/renew", OWN_BODY, api_renew_many, ACCESS_ACQUIRE},
+    {"release_all", HTTP_POST, ROUTE_FIXED, "/v1/release-all", PARAM_BIT(OWNER), api_release_all, ACCESS_ACQUIRE},
     {"status", HTTP_GET, ROUTE_FIXED, "/v1/status", NO_PARAMS, api_status, ACCESS_READ},
     {"events", HTTP_GET, ROUTE_FIXED, "/v1/events", PARAM_BIT(SINCE) | PARAM_BIT(NAME) | PARAM_BIT(PREFIX) | PARAM_BIT(LIMIT), api_events,
      ACCESS_READ},
@@ -190,8 +195,10 @@ static bool read_params(struct api_call *call, const struct http_request *reques
 
     params_init(&call->params);
     if (request->query.at)
-        bad = params_from_query(&call->params, request->query.at, request->query.len, allowed, &problem);
-    if (!bad && request->body.len > 0) {
+        bad = params_from_query(&call->params, request->query.at, request->query.len, allowed & ~OWN_BODY, &problem);
+    if (allowed & OWN_BODY) {
+        call->body = request->body;
+    } else if (!bad && request->body.len > 0) {
         if (request->method != HTTP_POST) {
             snprintf(problem.message, sizeof(problem.message), "a GET takes its parameters in the query, and no body");
             bad = -1;

@@ -33,6 +33,7 @@ enum store_result {
     STORE_REPEATED,       /* acquire: this lease id holds the lock already; same token */
     STORE_HELD,           /* acquire: another lease holds it */
     STORE_TURN,           /* acquire: free, but it is an earlier waiter's turn */
+    STORE_DELAYED,        /* acquire: free, but the lease that ended had a delay; holder.delay_ms is left of it */
     STORE_FULL,           /* acquire: the lock's queue is full */
     STORE_LOST,           /* renew, release, check: not the holder; break: nobody holds it */
     STORE_RECOVERING,     /* the window is open and the answer depends on what may yet be put back */
@@ -43,6 +44,8 @@ enum store_result {
 
 struct store_holder { /* who holds a lock; token 0: nobody, or not known */
     int64_t token, ttl_ms, held_ms;
+    int64_t delay_ms; /* for so long nobody is granted the lock once this lease has ended; token 0: from now on */
+    int64_t most_ms;  /* renewals can't make it last longer, from now on; 0: no bound */
     size_t owner_len;
     char owner[PAWL_OWNER_MAX + 1];
 };
@@ -64,8 +67,15 @@ struct store_call {
     struct lease_id lease_id;
     const char *owner; /* acquire, put back, and renew when `token` is given */
     size_t owner_len;
-    int64_t ttl_ms; /* acquire, renew; put back: what is left */
-    int64_t token;  /* check: the token asked about; renew, release, put back: what the lease table has for this lease id, 0: not there */
+    int64_t ttl_ms; /* acquire, renew; put back: what is left; below 1 when only some of the delay is */
+    /* acquire, put back, and renew when `token` is given: after the lease, unless it is released, nobody is granted the lock for so long. 0: no delay */
+    int64_t delay_ms;
+    int64_t most_ms; /* the same three: however it is renewed, it is not held for longer than this from now on. 0: no bound */
+    int64_t
+        known_us; /* put back, and renew when `token` is given: when what is left (a put back's ttl_ms, most_ms) was true, on the store's clock. The store
+                         takes off what has passed when it sends the call, as often as it does */
+    bool broken;   /* put back: only the delay of a lease that was broken; it has no lease id */
+    int64_t token; /* check: the token asked about; renew, release, put back: what the lease table has for this lease id, 0: not there */
     int64_t granted_ms; /* renew, put back: from the lease table too (store time, opaque) */
     int64_t
         deadline_us; /* the store calls `done` by then (on its clock), whatever happens; a lease that is made and must be copied takes longer */
@@ -109,7 +119,7 @@ struct store_call {
     bool ret_own;               /* cancel: this lease id holds the lock, by another call */
     bool ret_recovering;        /* inspect, list */
     struct lease_id ret_woken;  /* acquire: TURN; release, break, cancel: the waiter of this node whose turn it is, "" none */
-    struct store_holder holder; /* acquire: HELD; break, inspect, cancel; renew, acquire: the lease's owner */
+    struct store_holder holder; /* acquire: HELD, DELAYED; break, inspect, cancel; renew, acquire: the lease's owner, delay and bound */
 
     /* the store's own, valid between submit and done */
     struct store_call *next;

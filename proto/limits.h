@@ -9,6 +9,10 @@
 #define PAWL_CALLER_MAX 64     /* the name of an access rule, UTF-8; at most PAWL_OWNER_MAX */
 #define PAWL_LEASE_ID_LEN 36   /* a UUID in its text form */
 #define PAWL_CURSOR_MAX 20     /* a list cursor: an unsigned 64-bit number in decimal */
+#define PAWL_LOCK_DELAY_MAX_MS 60000 /* what a lock may be kept from others for after a lease */
+#define PAWL_MAX_HOLD_MAX_MS INT64_C(31536000000) /* a year; where the operator sets no bound */
+#define PAWL_RENEWALS_MAX 256   /* leases in one renewal of many */
+#define PAWL_RELEASES_MAX 1000  /* leases that one release-all releases */
 #define PAWL_LIST_LIMIT_MAX 1000
 #define PAWL_LIST_LIMIT_DEFAULT 100
 

@@ -47,7 +47,10 @@ static const char out_of_range[] = "the number is out of range";
 
 static const char *read_duration(struct params *p, enum param param, const struct value *v)
 {
-    int64_t *field = param == PARAM_TTL ? &p->ttl_ms : &p->wait_ms;
+    int64_t *field = param == PARAM_TTL          ? &p->ttl_ms
+                     : param == PARAM_LOCK_DELAY ? &p->lock_delay_ms
+                     : param == PARAM_MAX_HOLD   ? &p->max_hold_ms
+                                                 : &p->wait_ms;
 
     if (v->query)
         return duration_parse(v->text, v->len, field) ? duration_problem(v->text, v->len) : NULL;

@@ -19,6 +19,8 @@
 #define PAWL_PARAMS(X) \
     X(TTL,        "ttl_ms",   "ttl",      DURATION, "time to live of the lease") \
     X(WAIT,       "wait_ms",  "wait",     DURATION, "how long to wait for the lock") \
+    X(LOCK_DELAY, "lock_delay_ms", "lock_delay", DURATION, "how long nobody is granted after the lease, unless it is released") \
+    X(MAX_HOLD,   "max_hold_ms", "max_hold", DURATION, "how long the lease may be held, however it is renewed") \
     X(OWNER,      "owner",    "owner",    LABEL,    "a label for people; proves nothing") \
     X(LEASE_ID,   "lease_id", "lease_id", UUID,     "the holder's secret; makes an acquire repeatable") \
     X(TOKEN,      "token",    "token",    TOKEN,    "a fencing token") \
@@ -41,8 +43,8 @@ enum param {
 struct params {
     unsigned seen;     /* PARAM_BIT of each that was given; the others keep what params_init gave them */
     unsigned in_query; /* those of them that came in the query */
-    int64_t ttl_ms;    /* bounds of ttl and wait are the daemon's options, checked by the caller; here only >= 0 */
-    int64_t wait_ms;
+    int64_t ttl_ms;    /* bounds of durations are the daemon's options, checked by the caller; here only >= 0 */
+    int64_t wait_ms, lock_delay_ms, max_hold_ms;
     int64_t token; /* 1 .. PAWL_TOKEN_MAX */
     int64_t limit; /* 1 .. PAWL_LIST_LIMIT_MAX */
     int64_t since; /* 0 .. PAWL_TOKEN_MAX */

@@ -1,15 +1,16 @@
 -- Takes the lock, or takes a place in its queue.
 --
 -- KEYS  as common, 1 to 6
--- ARGV  4 lease id  5 ttl ms  6 "node confirm granted_ms owner"  7 "queue ticket most sweep number": queue 1 = take a place when it is not free, 2 = and this lease id may have had one before; the
+-- ARGV  4 lease id  5 ttl and delay, ms  6 "node confirm granted_ms owner", with the lease's terms behind the node  7 "queue ticket most sweep number": queue 1 = take a place when it is not free, 2 = and this lease id may have had one before; the
 --       ticket of an earlier place (0 none); the most waiters this lock may have; from which place on to look for dead waiters (0 no);
 --       the confirm number for a lease that is there already
 -- Answer
 --   {'granted', token}                                   token is new and the greatest ever; ttl, time and owner as asked
---   {'granted', fence, token, ttl, granted_ms, owner}    the same, where they are others
+--   {'granted', fence, token, ttl, granted_ms, owner, delay, most}   most: how long it may be held from now on, 0 no bound; the same, where they are others
 --   {'repeated', ...the same...}                         this lease id holds it already: the same token (after a loss of data maybe a
 --                                                        greater one), the longer ttl
---   {'held', fence, ticket, waiters, token, left, held_ms, owner}
+--   {'held', fence, ticket, waiters, token, left, held_ms, owner, delay}   delay: for how long nobody is granted once that is over
+--   {'delayed', fence, ticket, waiters, left}            nobody holds it, and nobody is granted: a lease ended, and not by a release
 --   {'turn', fence, ticket, waiters, woken}              free, but an earlier waiter's: woken is its lease id if it waits at this node, or ''
 --   {'recovering', fence, ticket}                        the window is open: nothing is granted
 --   {'full', fence}  {'foreign', fence}  {'exhausted', fence}  {'more', fence}: run it again
@@ -33,8 +34,8 @@ if not window and not stored and redis.call('EXISTS', KEYS[6]) == 0 then
 end
 
 -- include library.lua
-local id, ttl, tail = ARGV[4], tonumber(ARGV[5]), ARGV[6]
-local own, confirm = string.match(tail, '^(%x+) (%d+) ')
+local id, tail = ARGV[4], ARGV[6]
+local own, terms, confirm = string.match(tail, '^(%x+)(%S*) (%d+) ')
 local wait, place, most, sweep_from, number = string.match(ARGV[7], '^(%d) (%d+) (%d+) (%d+) (%d+)$')
 
 -- Returns the ticket; 0: none wanted; nil: the queue is full.
@@ -77,7 +78,7 @@ if window then
     local ticket = enqueue()
     return ticket and {'recovering', fence, ticket} or {'full', fence}
 end
-if stored and not lease and not released then
+if foreign then
     return {'foreign', fence}
 end
 
@@ -86,7 +87,15 @@ if lease and lease.id ~= id then
     if not ticket then
         return {'full', fence}
     end
-    return {'held', fence, ticket, redis.call('ZCARD', KEYS[6]), lease.token, redis.call('PTTL', KEYS[5]), math.max(0, now_ms() - lease.granted), lease.owner}
+    return {'held', fence, ticket, redis.call('ZCARD', KEYS[6]), lease.token, left_of(lease), math.max(0, now_ms() - lease.granted), lease.owner, lease.delay}
+end
+
+if ended or delayed then
+    local ticket = enqueue()
+    if not ticket then
+        return {'full', fence}
+    end
+    return {'delayed', fence, ticket, redis.call('ZCARD', KEYS[6]), redis.call('PTTL', KEYS[5])}
 end
 
 if not lease then
@@ -121,11 +130,12 @@ end
 -- no undo carries; unless it was an earlier run of this very call. A lease from before this life of the data may be stale: it gets a token of this life.
 take_turn(id, own, confirm)
 local mine = lease.node == own and lease.confirm == confirm
-local left, token = math.max(ttl, redis.call('PTTL', KEYS[5])), lease.token
+local ttl = tonumber(ARGV[5]) - tonumber(string.match(terms, '^%+(%d+)') or '0')
+local left, token = math.max(ttl, left_of(lease)), lease.token
 if token <= tonumber(life) then
     token = redis.call('INCR', KEYS[2])
     fence = token
 end
-write(id, token, own .. ' ' .. (mine and confirm or number) .. ' ' .. text(lease.granted) .. ' ' .. lease.owner, text(left))
+left = prolong(lease, token, own, mine and confirm or number, left)
 forget(lease, own)
-return {mine and 'granted' or 'repeated', fence, token, left, lease.granted, lease.owner}
+return {mine and 'granted' or 'repeated', fence, token, left, lease.granted, lease.owner, lease.delay, lease.most or 0}

@@ -7,9 +7,8 @@
 -- include library.lua
 local token = tonumber(ARGV[4])
 if lease and lease.token == token then
-    return {'held', fence, redis.call('PTTL', KEYS[5])}
+    return {'held', fence, left_of(lease)}
 end
-local there = lease and lease.token or released or 0
 if window and there < token then
     return {'recovering', fence}
 end

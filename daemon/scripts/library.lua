@@ -2,8 +2,13 @@
 --
 -- Invariants
 --   A lock is one string: "lease_id token node confirm granted_ms owner", with a PX, written by one SET: it is never without an end.
+--   A lease that was taken with terms has them behind its node: "+delay" or "+delay.spare". Its key lives for the delay longer than the lease, which is over
+--   once less than that is left; the key then stands for nobody, and in the way of everybody. The spare is by how much the end may still be put off: what
+--   may be held in all is what is left and the spare, and every renewal leaves that as it is. Both are judged by what is left of the key, not by a clock.
+--   "delayed token" is what a break leaves of a lease with a delay; it ends with the delay.
 --   The confirm number is unique to the run that wrote it, within its node: numbered anew by each call that is told "you hold it".
---   A tombstone "released token" stands for a lease that was given up while the recovery window was open; it is no holder.
+--   A tombstone "released token" stands for a lease that was given up while the recovery window was open; it is no holder. Behind the token may stand the
+--   delay of a lease that was broken: the tombstone becomes a "delayed" when the window ends.
 --   queue is a sorted set lease_id -> ticket (from the fence), waiters a hash lease_id -> claims; both hold the same lease ids.
 --   A claim "node life confirm" is one request that waits for the place. Several may (a client that came back while its old connection
 --   lasts): the newest stands first, joined by ','. A place is given up with its last claim.
@@ -28,19 +33,41 @@ local function now_ms()
     return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
--- The fields of a lock's value; nil for a tombstone and for what pawl did not write (then the second result tells which).
+-- The fields of a lock's value; nil for what is no lease: then the second result is the token of a tombstone, the third that of a lease that was broken, and
+-- without any of them pawl did not write it.
 local function parse(value)
-    local id, token, node, confirm, granted, owner = string.match(value, '^(%x+%-[%x%-]+) (%d+) (%x+) (%d+) (%d+) (.*)$')
-    if id and #value <= 512 then -- the longest that pawl writes has less than 400 bytes
-        return {id = id, token = tonumber(token), node = node, confirm = confirm, granted = tonumber(granted), owner = owner}
+    local id, token, node, terms, confirm, granted, owner = string.match(value, '^(%x+%-[%x%-]+) (%d+) (%x+)(%S*) (%d+) (%d+) (.*)$')
+    if id and #value <= 512 then -- the longest that pawl writes has less than 430 bytes
+        local delay, spare = string.match(terms, '^%+(%d+)%.?(%d*)$')
+        return {id = id, token = tonumber(token), node = node, confirm = confirm, granted = tonumber(granted), owner = owner,
+            terms = terms ~= '', delay = tonumber(delay or '0'), spare = tonumber(spare or '')}
     end
-    local released = string.match(value, '^released (%d+)$')
-    return nil, released and tonumber(released)
+    return nil, tonumber(string.match(value, '^released (%d+)') or ''), tonumber(string.match(value, '^delayed (%d+)$') or '')
 end
 
--- `tail` is "node confirm granted_ms owner". False where a key of another type stands, which is never touched.
+-- `tail` is "node confirm granted_ms owner", and `ttl` what the key lives: the delay is part of it. False where a key of another type stands, which is never touched.
 local function write(id, token, tail, ttl)
     return redis.call('SET', KEYS[5], id .. ' ' .. text(token) .. ' ' .. tail, 'PX', ttl, stored and 'XX' or 'NX')
+end
+
+local function left_of(holder)
+    return redis.call('PTTL', KEYS[5]) - holder.delay
+end
+
+-- The lease anew, for ttl more ms, but not for longer than it may be held (its `most`: from now on; nil: no bound). Returns the ttl that it got, or nil
+-- where a key of another type stands.
+local function prolong(holder, token, own, confirm, ttl)
+    local terms = ''
+    if holder.most then
+        ttl = math.min(ttl, holder.most)
+        terms = '+' .. text(holder.delay) .. '.' .. text(holder.most - ttl)
+    elseif holder.delay > 0 then
+        terms = '+' .. text(holder.delay)
+    end
+    if ttl + holder.delay < 1 then
+        return ttl -- the last millisecond of its bound: it stays as it is
+    end
+    return write(holder.id, token, own .. terms .. ' ' .. confirm .. ' ' .. text(holder.granted) .. ' ' .. holder.owner, text(ttl + holder.delay)) and ttl
 end
 
 -- A token that is handed out, or stands, is never above the fence.
@@ -183,21 +210,39 @@ local function wake_next(own)
 end
 
 -- Ends a lease: gone, or a tombstone while leases are being put back, lest an older copy of it come back. It goes with the window, and in
--- any case with its own end, as every key of a lock does. False where a key of another type stands.
-local function bury(token)
+-- any case with its own end, as every key of a lock does. With a delay (0: none) nobody is granted the lock for that long. False where a key of another
+-- type stands.
+local function bury(token, delay)
+    if not window and delay > 0 then
+        redis.call('SET', KEYS[5], 'delayed ' .. text(token), 'PX', text(delay))
+        return true
+    end
     if not window then
         redis.call('DEL', KEYS[5])
         stored = false
         return true
     end
-    if not redis.call('SET', KEYS[5], 'released ' .. text(token), 'PX', 3600000, stored and 'XX' or 'NX') then
+    local tombstone = 'released ' .. text(token) .. (delay > 0 and ' ' .. text(delay) or '')
+    if not redis.call('SET', KEYS[5], tombstone, 'PX', 3600000, stored and 'XX' or 'NX') then
         return false
     end
     redis.call('SADD', head .. 'tombstones', name)
     return true
 end
 
-local lease, released
+-- What stands at the lock: a lease that holds it; one whose time is over and whose delay is not; the token of a tombstone; the token of a lease that was
+-- broken, in its delay. `there` is the greatest token of which nobody can vouch for a later word: for the second it is one less, since in a window a renewal
+-- of that very lease may be what was lost.
+local lease, released, delayed, ended
 if stored and KEYS[5] then
-    lease, released = parse(stored)
+    lease, released, delayed = parse(stored)
+    if lease and lease.terms then
+        local left = left_of(lease)
+        lease.most = lease.spare and left + lease.spare
+        if left < 0 then
+            lease, ended = nil, lease
+        end
+    end
 end
+local there = lease and lease.token or ended and ended.token - 1 or released or delayed or 0
+local foreign = stored and not lease and not ended and not released and not delayed

@@ -13,11 +13,12 @@ local now = now_ms()
 for _, key in ipairs(step[2]) do
     local value = redis.call('MGET', key)[1]
     local holder = value and parse(value)
-    if holder then
+    local left = holder and redis.call('PTTL', key) - holder.delay
+    if holder and left >= 0 then
         name = string.sub(key, #KEYS[2] + 1)
         page[#page + 1] = name
         page[#page + 1] = holder.token
-        page[#page + 1] = redis.call('PTTL', key)
+        page[#page + 1] = left
         page[#page + 1] = math.max(0, now - holder.granted)
         page[#page + 1] = holder.owner
         page[#page + 1] = redis.call('ZCARD', head .. 'queue:' .. name)

@@ -2,7 +2,7 @@
 --
 -- KEYS  as common, 1 to 6
 -- ARGV  4 lease id  5 node  6 the token this node's own table has for the lease (0: not in it)
---       7 to 9, or absent: lease id, ttl ms and "node confirm granted_ms owner" of this node's first waiter
+--       7 to 9, or absent: lease id, ttl and delay in ms, and "node confirm granted_ms owner" of this node's first waiter, with its terms
 -- Answer  {'released', fence, token, woken, granted} (fence and token may come as text; granted: the token of that waiter's lease, if it was
 --         the head of the queue and so was granted in this run)  {'lost', fence}  {'recovering', fence}  {'foreign', fence}
 -- woken is the lease id of the next waiter when it waits at this very node (absent or '' otherwise): the node wakes it without a message.
@@ -12,7 +12,7 @@
 
 -- include common.lua
 
--- The plain case: this node granted it, nobody waits.
+-- The plain case: this node granted it, nobody waits. A lease with terms is none: its time may be over, though its key stands.
 if stored and not window and string.sub(stored, 1, 36) == ARGV[4] and redis.call('EXISTS', KEYS[6]) == 0 then
     local token, node = string.match(stored, '^(%d+) (%x+) ', 38)
     if node == ARGV[5] then
@@ -25,13 +25,13 @@ end
 local id, own, known = ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 if lease and lease.id == id then
-    bury(math.max(lease.token, known))
+    bury(math.max(lease.token, known), 0)
     forget(lease, own)
     local woken = window and '' or wake_next(own)
     if woken == '' or woken ~= ARGV[7] or redis.call('ZRANGE', KEYS[6], 0, 0)[1] ~= woken or fence >= 9007199254740990 then
         return {'released', fence, lease.token, woken}
     end
-    take_turn(woken, own, string.match(ARGV[9], '^%x+ (%d+) '))
+    take_turn(woken, own, string.match(ARGV[9], '^%S+ (%d+) '))
     local token = redis.call('INCR', KEYS[2])
     write(woken, token, ARGV[9], ARGV[8])
     return {'released', token, lease.token, '', token}
@@ -42,8 +42,7 @@ end
 if known == 0 then
     return {'recovering', fence}
 end
-local there = lease and lease.token or released or 0
-if there > known or (stored and not lease and not released) then
+if there > known or delayed == known or foreign then
     return {'lost', fence}
 end
-return bury(known) and {'released', fence, known} or {'foreign', fence}
+return bury(known, 0) and {'released', fence, known} or {'foreign', fence}

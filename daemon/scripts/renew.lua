@@ -2,22 +2,23 @@
 --
 -- KEYS  as common, 1 to 6
 -- ARGV  4 lease id  5 ttl ms  6 node  7 confirm number  8 the token this node's own table has for the lease (0: not in it)
---       9 "granted_ms owner" from there, for putting it back
--- Answer  {'renewed', fence, token, ttl, granted_ms, owner}  {'lost', fence}  {'recovering', fence}  {'foreign', fence}
+--       9 "granted_ms owner" from there, for putting it back  10 and "delay most": how long it may be held from now on, 0 no bound
+-- Answer  {'renewed', fence, token, ttl, granted_ms, owner, delay, most}  {'lost', fence}  {'recovering', fence}  {'foreign', fence}
 --
--- Invariants: never creates a lease, except in the window one that this node itself vouches for; the token stays the same.
+-- Invariants: never creates a lease, except in the window one that this node itself vouches for; the token stays the same; so does the moment up to
+-- which the lease may be held, and ttl is cut to what is left until then.
 
 -- include common.lua
 -- include library.lua
-local id, ttl, own, confirm, known = ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+local id, ttl, own, confirm, known = ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 
 if lease and lease.id == id and (not window or lease.token >= known) then
     if window and known == 0 then
         return {'recovering', fence}
     end
-    write(id, lease.token, own .. ' ' .. confirm .. ' ' .. text(lease.granted) .. ' ' .. lease.owner, ttl)
+    ttl = prolong(lease, lease.token, own, confirm, ttl)
     forget(lease, own)
-    return {'renewed', fence, lease.token, tonumber(ttl), lease.granted, lease.owner}
+    return {'renewed', fence, lease.token, ttl, lease.granted, lease.owner, lease.delay, lease.most or 0}
 end
 
 if not window then
@@ -26,14 +27,16 @@ end
 if known == 0 then
     return {'recovering', fence}
 end
-local there = lease and lease.token or released or 0
-if there >= known or (stored and not lease and not released) then
+if there >= known or foreign then
     return {'lost', fence}
 end
--- Nothing there, or something older: an older copy of this very lease too, whose holder was told the later token.
-if not write(id, known, own .. ' ' .. confirm .. ' ' .. ARGV[9], ttl) then
+-- Nothing there, or something older: an older copy of this very lease too, whose holder was told the later token, or a later end.
+local granted, owner = string.match(ARGV[9], '^(%d+) (.*)$')
+local delay, most = string.match(ARGV[10], '^(%d+) (%d+)$')
+local again = {id = id, granted = tonumber(granted), owner = owner, delay = tonumber(delay), most = most ~= '0' and tonumber(most) or nil}
+ttl = prolong(again, known, own, confirm, ttl)
+if not ttl then
     return {'foreign', fence}
 end
 raise_fence(known)
-local granted, owner = string.match(ARGV[9], '^(%d+) (.*)$')
-return {'renewed', fence, known, tonumber(ttl), tonumber(granted), owner}
+return {'renewed', fence, known, ttl, again.granted, owner, again.delay, again.most or 0}

@@ -240,3 +240,23 @@ def test_top_says_that_pawld_is_away_and_comes_back(world, redis, name):
 def test_top_needs_a_terminal(pawl):
     code, out, err = pawl("top")
     assert code == FAILED and out == "" and "pawl ls --json" in err
+
+
+def test_the_terms_of_a_lease(broker, name):
+    """--lock-delay and --max-hold reach pawld, and status and a refusal tell of them."""
+    server = broker.pawld.address
+    code, out, err = cli("acquire", "--ttl", "30s", "--lock-delay", "40s", "--max-hold", "1h", "--json", name, server=server)
+    assert code == 0, err
+    shown = json.loads(cli("status", "--json", name, server=server)[1])
+    assert shown["lock_delay_ms"] == 40_000 and 3_500_000 < shown["max_hold_left_ms"] <= 3_600_000
+    assert "after the lease, unless it is released" in cli("status", name, server=server)[1]
+    assert cli("break", "--reason", "test", name, server=server)[0] == 0
+    shown = json.loads(cli("status", "--json", name, server=server)[1])
+    assert not shown["held"] and 20_000 < shown["delay_left_ms"] <= 40_000
+    assert "nobody gets it for another" in cli("status", name, server=server)[1]
+    code, out, err = cli("acquire", name, server=server)
+    assert code == 114 and "nobody gets it for another" in err
+    code, out, err = cli("acquire", "--json", name, server=server)
+    refused = json.loads(out)
+    assert code == 114 and refused["holder"] is None and 20_000 < refused["delay_left_ms"] <= 40_000
+    assert cli("acquire", "--max-hold", "0", name, server=server)[0] == 125

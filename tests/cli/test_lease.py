@@ -118,6 +118,16 @@ def test_a_lease_that_was_deleted_is_noticed_at_the_next_renewal_c14(site, runne
     assert site.api.must("acquire", name, ttl_ms=1000)["token"] > token
 
 
+def test_cmd_is_gone_before_the_end_of_what_may_be_held_p11(site, runner, name):
+    """Broken: renewals that can't help any more keep CMD going past the lease's end. And the delay keeps others out after it. (P10)"""
+    asked = now()
+    run = runner(site.server, name, "--ttl", "2s", "--max-hold", "4s", "--lock-delay", "1s").until_beating()
+    assert run.wait() == LOST
+    last = run.beats()[-1]
+    assert asked + 4 - MARGIN_S - GRACE_S - 0.3 <= last < asked + 4
+    assert "max_hold" in run.stderr()
+
+
 def test_a_deaf_cmd_is_killed_after_the_grace_time_c14(site, runner, name):
     run = runner(site.server, name, "--ttl", "6s", "--grace", "400ms", how="deaf").until_beating()
     site.api.must("brk", name, reason="test")

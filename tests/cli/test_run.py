@@ -107,7 +107,9 @@ def test_own_exit_codes(broker, world, name):
     assert cli("run", "--retry", "0", name, "--", "true", server="127.0.0.1:1")[0] == UNAVAILABLE
     for bad in (["run", name], ["run", name, "--"], ["run", "--", "true"], ["run", "a", "b", "--", "true"], ["run", "--nope", name, "--", "true"],
                 ["run", "--ttl", "5", name, "--", "true"], ["run", "--ttl", "10ms", name, "--", "true"], ["run", "a b", "--", "true"],
-                ["run", "--grace", "20s", name, "--", "true"], ["run", "--ttl", "99d", name, "--", "true"]):
+                ["run", "--grace", "20s", name, "--", "true"], ["run", "--ttl", "99d", name, "--", "true"],
+                ["run", "--max-hold", "0", name, "--", "true"], ["run", "--max-hold", "900ms", name, "--", "true"],
+                ["run", "--lock-delay", "61s", name, "--", "true"]):
         code, out, err = cli(*bad, server=server)
         assert code == FAILED and err.startswith("pawl: ") and out == "", (bad, code, out, err)
     assert free(broker.api, name)

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const unsigned sets[] = {
     (1u << PARAM_COUNT) - 1,
-    PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID),
+    PARAM_BIT(TTL) | PARAM_BIT(WAIT) | PARAM_BIT(LOCK_DELAY) | PARAM_BIT(MAX_HOLD) | PARAM_BIT(OWNER) | PARAM_BIT(LEASE_ID),
     PARAM_BIT(LEASE_ID) | PARAM_BIT(TTL),
     PARAM_BIT(LEASE_ID),
     PARAM_BIT(TOKEN),
@@ -53,7 +53,7 @@ static void check_lease_id(const struct lease_id *id)
 static void check_values(const struct params *p, unsigned allowed)
 {
     MUST((p->seen & ~allowed) == 0);
-    MUST(p->ttl_ms >= 0 && p->wait_ms >= 0);
+    MUST(p->ttl_ms >= 0 && p->wait_ms >= 0 && p->lock_delay_ms >= 0 && p->max_hold_ms >= 0);
     MUST(p->token >= 0 && p->token <= PAWL_TOKEN_MAX);
     MUST(p->limit >= 1 && p->limit <= PAWL_LIST_LIMIT_MAX);
     check_text(p->owner, p->owner_len, PAWL_OWNER_MAX);

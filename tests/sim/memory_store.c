@@ -17,6 +17,7 @@
 #define RETRY_US     250000
 #define CONNECT_US   500000
 #define TOMBSTONE_MS 3600000
+#define NO_BOUND     INT64_MAX
 #define QUEUE_MS     15000
 #define COME_BACK_MS 10000
 #define LEFT         32
@@ -25,7 +26,9 @@
 #define LONG_TURN_US 20000 /* of a busy loop: plain calls of one turn leave together */
 
 struct lock {
-    bool stored, released; /* a lease, or a tombstone */
+    bool stored, released, broken; /* a lease, a tombstone, or what a break leaves of a lease with a delay */
+    int64_t delay_ms,
+        spare_ms; /* of a lease; spare: by how much its end may be put off; -1: without bound. Of a tombstone: the delay of what was broken */
     struct lease_id id;
     int64_t token, granted_ms, when_ms; /* gone when the clock shows more than `when` */
     int node;
@@ -183,14 +186,31 @@ static void expire(struct memory *m, struct lock *lock)
         lock->count = 0;
 }
 
-static bool is_lease(const struct lock *lock)
-{
-    return lock->stored && !lock->released;
-}
-
+/* What is left of a lease: below 0, its time is over and its delay is not. */
 static int64_t left_ms(const struct memory *m, const struct lock *lock)
 {
-    return lock->when_ms - now_ms(m);
+    return lock->when_ms - now_ms(m) - lock->delay_ms;
+}
+
+static bool was_lease(const struct lock *lock)
+{
+    return lock->stored && !lock->released && !lock->broken;
+}
+
+static bool is_lease(const struct memory *m, const struct lock *lock)
+{
+    return was_lease(lock) && left_ms(m, lock) >= 0;
+}
+
+static bool is_delayed(const struct memory *m, const struct lock *lock)
+{
+    return lock->stored && !lock->released && !is_lease(m, lock);
+}
+
+/* The greatest token of which nobody can vouch for a later word. */
+static int64_t token_there(const struct memory *m, const struct lock *lock)
+{
+    return !lock->stored ? 0 : was_lease(lock) && !is_lease(m, lock) ? lock->token - 1 : lock->token;
 }
 
 static bool node_known(const struct memory *m, int node)
@@ -370,11 +390,16 @@ static void wake_next(struct memory *m, struct command *c, struct lock *lock)
     }
 }
 
-static void bury(struct memory *m, struct lock *lock, int64_t token)
+static void bury(struct memory *m, struct lock *lock, int64_t token, int64_t delay_ms)
 {
-    lock->stored = lock->released = m->data.ticks > 0;
+    if (m->fault == MEMORY_BREAK_FREES)
+        delay_ms = 0;
+    lock->released = m->data.ticks > 0;
+    lock->broken = m->data.ticks == 0 && delay_ms > 0;
+    lock->stored = lock->released || lock->broken;
     lock->token = token;
-    lock->when_ms = now_ms(m) + TOMBSTONE_MS;
+    lock->delay_ms = delay_ms;
+    lock->when_ms = now_ms(m) + (lock->broken ? delay_ms : TOMBSTONE_MS);
 }
 
 static void forget(struct memory *m, const struct command *c, const struct lock *lock)
@@ -383,19 +408,45 @@ static void forget(struct memory *m, const struct command *c, const struct lock 
         (void)send_letter(m, lock->node, false, &lock->id, m->fault == MEMORY_FORGET_ALL ? INT64_MAX : lock->confirm, c->lock);
 }
 
-static void write_lease(struct memory *m, struct command *c, struct lock *lock, int64_t token, int64_t granted_ms, int64_t ttl_ms)
+/* `most_ms`: from now on; NO_BOUND. In the last millisecond of its bound a lease stays as it is: false. */
+static bool write_lease(struct memory *m, struct command *c, struct lock *lock, int64_t token, int64_t granted_ms, int64_t ttl_ms,
+                        int64_t delay_ms, int64_t most_ms)
 {
-    int64_t lasts_ms = m->fault == MEMORY_SHORT_TTL && ttl_ms > 20 ? ttl_ms / 2 : ttl_ms;
+    int64_t lasts_ms;
 
-    lock->stored = true;
-    lock->released = false;
-    lock->id = c->asked.lease_id;
-    lock->token = c->ret_token = token;
-    lock->node = c->node->number;
-    lock->confirm = c->ret_confirm = c->asked.confirm;
-    lock->granted_ms = c->ret_granted_ms = granted_ms;
-    lock->when_ms = now_ms(m) + lasts_ms;
+    if (ttl_ms > most_ms && m->fault != MEMORY_PUSHED)
+        ttl_ms = most_ms;
+    c->ret_token = token;
+    c->ret_granted_ms = granted_ms;
+    c->ret_confirm = c->asked.confirm;
     c->ret_ttl_ms = ttl_ms;
+    c->holder.delay_ms = delay_ms;
+    c->holder.most_ms = most_ms == NO_BOUND ? 0 : most_ms;
+    if (ttl_ms + delay_ms < 1)
+        return false;
+    lasts_ms = m->fault == MEMORY_SHORT_TTL && ttl_ms > 20 ? ttl_ms / 2 : ttl_ms;
+    lock->stored = true;
+    lock->released = lock->broken = false;
+    lock->delay_ms = m->fault == MEMORY_NO_DELAY ? 0 : delay_ms;
+    lock->spare_ms = most_ms == NO_BOUND ? -1 : most_ms > ttl_ms ? most_ms - ttl_ms : 0;
+    lock->id = c->asked.lease_id;
+    lock->token = token;
+    lock->node = c->node->number;
+    lock->confirm = c->asked.confirm;
+    lock->granted_ms = granted_ms;
+    lock->when_ms = now_ms(m) + lasts_ms + lock->delay_ms;
+    return true;
+}
+
+/* How long this lease may be held from now on. */
+static int64_t most_ms(const struct memory *m, const struct lock *lock)
+{
+    return lock->spare_ms < 0 ? NO_BOUND : left_ms(m, lock) + lock->spare_ms;
+}
+
+static int64_t asked_most_ms(const struct command *c)
+{
+    return c->asked.most_ms > 0 ? c->asked.most_ms : NO_BOUND;
 }
 
 /* The ticket that its client left and wants back, 0: none. It is given once. */
@@ -463,12 +514,13 @@ static void read_holder(const struct memory *m, struct command *c, const struct 
     c->holder.token = lock->token;
     c->holder.ttl_ms = left > 0 ? left : 0;
     c->holder.held_ms = held > 0 ? held : 0;
+    c->holder.delay_ms = lock->delay_ms;
 }
 
 static enum memory_status run_acquire(struct memory *m, struct command *c, struct lock *lock, struct memory_run *run)
 {
     bool overlooked = m->fault == MEMORY_TWO_HOLDERS && virtual_time_chance(m->time, 300);
-    bool mine = is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
+    bool mine = is_lease(m, lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
     bool plain = !lock->stored && lock->count == 0 && m->data.ticks == 0; /* the script's short way: it looks for no ticket left behind */
     const struct memory_place *first;
 
@@ -476,12 +528,19 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
         sweep(m, lock, c->asked.sweep_from);
     if (m->data.ticks > 0)
         return enqueue(m, c, lock) ? RAN_RECOVERING : RAN_FULL;
-    if (is_lease(lock) && !mine && !overlooked) {
+    if (is_lease(m, lock) && !mine && !overlooked) {
         if (!enqueue(m, c, lock))
             return RAN_FULL;
         c->ret_waiters = (int64_t)lock->count;
         read_holder(m, c, lock);
         return RAN_HELD;
+    }
+    if (is_delayed(m, lock) && !overlooked) {
+        if (!enqueue(m, c, lock))
+            return RAN_FULL;
+        c->ret_waiters = (int64_t)lock->count;
+        c->holder.delay_ms = lock->when_ms - now_ms(m);
+        return RAN_DELAYED;
     }
     if (!mine) {
         first = m->fault == MEMORY_BARGE || overlooked ? NULL : first_waiter(m, lock);
@@ -500,52 +559,52 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
         take_turn(m, c, lock);
         if (c->asked.queue && c->asked.comes_back && !plain)
             (void)take_left_ticket(m, lock, &c->asked.lease_id);
-        write_lease(m, c, lock, ++m->data.fence, now_ms(m), c->asked.ttl_ms);
+        (void)write_lease(m, c, lock, ++m->data.fence, now_ms(m), c->asked.ttl_ms, c->asked.delay_ms, asked_most_ms(c));
         return RAN_GRANTED;
     }
     take_turn(m, c, lock);
     forget(m, c, lock);
     c->ret_ttl_ms = left_ms(m, lock) > c->asked.ttl_ms ? left_ms(m, lock) : c->asked.ttl_ms;
     run->again = lock->node == c->node->number && lock->confirm == c->asked.confirm;
-    write_lease(m, c, lock, lock->token <= m->data.base || m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token, lock->granted_ms,
-                c->ret_ttl_ms);
-    if (!run->again && m->fault != MEMORY_REPEAT_UNDONE)
+    if (write_lease(m, c, lock, lock->token <= m->data.base || m->fault == MEMORY_NEW_TOKEN ? ++m->data.fence : lock->token,
+                    lock->granted_ms, c->ret_ttl_ms, lock->delay_ms, most_ms(m, lock)) &&
+        !run->again && m->fault != MEMORY_REPEAT_UNDONE)
         lock->confirm = c->ret_confirm = c->asked.repeat_confirm; /* an earlier call may have been told: no undo has this number */
     return run->again ? RAN_GRANTED : RAN_REPEATED;
 }
 
 static enum memory_status run_renew(struct memory *m, struct command *c, struct lock *lock)
 {
-    bool stranger = m->fault == MEMORY_STRANGER && is_lease(lock);
+    bool stranger = m->fault == MEMORY_STRANGER && is_lease(m, lock);
 
-    if (is_lease(lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0) &&
+    if (is_lease(m, lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0) &&
         (m->data.ticks == 0 || lock->token >= c->asked.token)) {
         if (m->data.ticks > 0 && c->asked.token == 0)
             return RAN_RECOVERING;
         forget(m, c, lock);
-        write_lease(m, c, lock, lock->token, lock->granted_ms, c->asked.ttl_ms);
+        (void)write_lease(m, c, lock, lock->token, lock->granted_ms, c->asked.ttl_ms, lock->delay_ms, most_ms(m, lock));
         return RAN_RENEWED;
     }
     if (m->data.ticks == 0)
         return RAN_LOST;
     if (c->asked.token == 0)
         return RAN_RECOVERING;
-    if (lock->stored && lock->token >= c->asked.token)
+    if (token_there(m, lock) >= c->asked.token)
         return RAN_LOST;
     if (c->asked.token > m->data.fence)
         m->data.fence = c->asked.token;
-    write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms);
+    (void)write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms, c->asked.delay_ms, asked_most_ms(c));
     return RAN_RENEWED;
 }
 
 static enum memory_status run_release(struct memory *m, struct command *c, struct lock *lock)
 {
-    bool stranger = m->fault == MEMORY_STRANGER && is_lease(lock);
+    bool stranger = m->fault == MEMORY_STRANGER && is_lease(m, lock);
 
-    if (is_lease(lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0)) {
+    if (is_lease(m, lock) && (stranger || strcmp(lock->id.text, c->asked.lease_id.text) == 0)) {
         c->ret_token = lock->token;
         forget(m, c, lock);
-        bury(m, lock, lock->token > c->asked.token ? lock->token : c->asked.token);
+        bury(m, lock, lock->token > c->asked.token ? lock->token : c->asked.token, 0);
         if (m->data.ticks == 0)
             wake_next(m, c, lock);
         return RAN_RELEASED;
@@ -554,20 +613,20 @@ static enum memory_status run_release(struct memory *m, struct command *c, struc
         return RAN_LOST;
     if (c->asked.token == 0)
         return RAN_RECOVERING;
-    if (lock->stored && lock->token > c->asked.token)
+    if (token_there(m, lock) > c->asked.token || (lock->stored && lock->broken && lock->token == c->asked.token))
         return RAN_LOST;
     c->ret_token = c->asked.token;
-    bury(m, lock, c->asked.token);
+    bury(m, lock, c->asked.token, 0);
     return RAN_RELEASED;
 }
 
 static enum memory_status run_break(struct memory *m, struct command *c, struct lock *lock)
 {
-    if (!is_lease(lock))
+    if (!is_lease(m, lock))
         return m->data.ticks > 0 ? RAN_RECOVERING : RAN_LOST;
     read_holder(m, c, lock);
     forget(m, c, lock);
-    bury(m, lock, lock->token);
+    bury(m, lock, lock->token, lock->delay_ms);
     if (m->data.ticks == 0)
         wake_next(m, c, lock);
     return RAN_BROKEN;
@@ -575,11 +634,11 @@ static enum memory_status run_break(struct memory *m, struct command *c, struct 
 
 static enum memory_status run_check(struct memory *m, struct command *c, struct lock *lock)
 {
-    if (is_lease(lock) && lock->token == c->asked.token) {
+    if (is_lease(m, lock) && lock->token == c->asked.token) {
         c->ret_ttl_ms = left_ms(m, lock) > 0 ? left_ms(m, lock) : 0;
         return RAN_SHOWN;
     }
-    return m->data.ticks > 0 && (!lock->stored || lock->token < c->asked.token) ? RAN_RECOVERING : RAN_LOST;
+    return m->data.ticks > 0 && token_there(m, lock) < c->asked.token ? RAN_RECOVERING : RAN_LOST;
 }
 
 static enum memory_status run_cancel(struct memory *m, struct command *c, struct lock *lock)
@@ -591,8 +650,8 @@ static enum memory_status run_cancel(struct memory *m, struct command *c, struct
     size_t count = 0;
     bool was_first = false;
 
-    if (is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0 && confirmed && m->fault != MEMORY_NO_UNDO) {
-        bury(m, lock, lock->token - 1); /* lesser tokens are kept out; another node may vouch for this one */
+    if (was_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0 && confirmed && m->fault != MEMORY_NO_UNDO) {
+        bury(m, lock, lock->token - 1, 0); /* lesser tokens are kept out; another node may vouch for this one */
         c->ret_undone = true;
     }
     if (c->asked.queue && at >= 0 && m->fault != MEMORY_KEEP_PLACE) {
@@ -608,37 +667,69 @@ static enum memory_status run_cancel(struct memory *m, struct command *c, struct
             keep_claims(lock, at, others, count);
         }
     }
-    if (m->data.ticks == 0 && (c->ret_undone || (was_first && !is_lease(lock))))
+    if (m->data.ticks == 0 && (c->ret_undone || (was_first && !is_lease(m, lock))))
         wake_next(m, c, lock);
     c->ret_waiters = (int64_t)lock->count;
-    c->ret_own = is_lease(lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
-    if (is_lease(lock))
+    c->ret_own = is_lease(m, lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
+    if (is_lease(m, lock))
         read_holder(m, c, lock);
+    else if (is_delayed(m, lock))
+        c->holder.delay_ms = lock->when_ms - now_ms(m);
     return RAN_CANCELLED;
+}
+
+static void keep_window(struct memory *m, const struct command *c)
+{
+    if (c->asked.token > m->data.fence)
+        m->data.fence = c->asked.token;
+    if (m->data.ticks < 3 && m->data.used < 21)
+        m->data.ticks = 3;
+}
+
+/* Only the delay after a lease that was broken. */
+static enum memory_status run_put_back_broken(struct memory *m, struct command *c, struct lock *lock)
+{
+    int64_t when_ms = now_ms(m) + c->asked.ttl_ms;
+
+    if (lock->stored && lock->released && lock->token == c->asked.token)
+        return RAN_SHOWN; /* its tombstone knows of it */
+    if (m->data.ticks == 0 || c->asked.ttl_ms < 1 || token_there(m, lock) > c->asked.token || m->fault == MEMORY_NO_PUT_BACK)
+        return RAN_LOST;
+    if (lock->stored && lock->broken && lock->token == c->asked.token && lock->when_ms > when_ms)
+        when_ms = lock->when_ms;
+    lock->stored = lock->broken = true;
+    lock->released = false;
+    lock->token = c->asked.token;
+    lock->delay_ms = 0;
+    lock->when_ms = when_ms;
+    keep_window(m, c);
+    return RAN_SHOWN;
 }
 
 static enum memory_status run_put_back(struct memory *m, struct command *c, struct lock *lock)
 {
-    int64_t there = lock->stored ? lock->token : 0;
+    bool same = was_lease(lock) && lock->token == c->asked.token && strcmp(lock->id.text, c->asked.lease_id.text) == 0;
+    int64_t bound_ms = asked_most_ms(c), left = left_ms(m, lock);
 
-    if (is_lease(lock) && lock->token == c->asked.token && strcmp(lock->id.text, c->asked.lease_id.text) == 0) {
-        if (m->data.ticks > 0 && left_ms(m, lock) < c->asked.ttl_ms)
-            lock->when_ms = now_ms(m) + c->asked.ttl_ms;
-        if (m->data.ticks > 0 && (lock->node != c->node->number || lock->confirm != c->asked.confirm)) {
-            lock->node = c->node->number;
-            lock->confirm = c->asked.repeat_confirm;
+    if (same && (m->data.ticks > 0 || is_lease(m, lock))) {
+        bool own = lock->node == c->node->number && lock->confirm == c->asked.confirm;
+        if (most_ms(m, lock) < bound_ms)
+            bound_ms = most_ms(m, lock);
+        if (m->data.ticks > 0) {
+            (void)write_lease(m, c, lock, lock->token, c->asked.granted_ms, left > c->asked.ttl_ms ? left : c->asked.ttl_ms,
+                              c->asked.delay_ms, bound_ms);
+            if (!own)
+                lock->confirm = c->asked.repeat_confirm;
         }
         c->ret_token = lock->token;
         c->ret_ttl_ms = left_ms(m, lock);
         return RAN_PUT_BACK;
     }
-    if (m->data.ticks == 0 || there >= c->asked.token || c->asked.ttl_ms < 1 || m->fault == MEMORY_NO_PUT_BACK)
+    if (m->data.ticks == 0 || token_there(m, lock) >= c->asked.token || c->asked.ttl_ms + c->asked.delay_ms < 1 ||
+        m->fault == MEMORY_NO_PUT_BACK)
         return RAN_LOST;
-    write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms);
-    if (c->asked.token > m->data.fence)
-        m->data.fence = c->asked.token;
-    if (m->data.ticks < 3 && m->data.used < 21)
-        m->data.ticks = 3;
+    (void)write_lease(m, c, lock, c->asked.token, c->asked.granted_ms, c->asked.ttl_ms, c->asked.delay_ms, asked_most_ms(c));
+    keep_window(m, c);
     return RAN_PUT_BACK;
 }
 
@@ -661,7 +752,7 @@ static struct memory_run begin_run(const struct memory *m, const struct command 
                                .confirm = c->asked.confirm,
                                .asked_ms = c->asked.ttl_ms,
                                .holder = lock->id,
-                               .was_held = is_lease(lock),
+                               .was_held = is_lease(m, lock),
                                .window = m->data.ticks > 0,
                                .ghost = c->ghost};
 }
@@ -685,7 +776,7 @@ static void record(struct memory *m, struct command *c, const struct lock *lock,
         m->time, "store: %s of node %d lock %d %.8s #%d -> %s token %lld ticket %lld left %lld%s%s",
         (const char *[]){"acquire", "renew", "release", "check", "break", "inspect", "list", "put back", "cancel"}[c->asked.op], run->node,
         run->lock, run->id.text, (int)run->confirm, memory_status_word(run->status), (long long)run->token, (long long)run->ticket,
-        (long long)(is_lease(lock) ? left_ms(m, lock) : -1), run->undone ? " undone" : "", c->ghost ? " (nobody will read this)" : "");
+        (long long)(is_lease(m, lock) ? left_ms(m, lock) : -1), run->undone ? " undone" : "", c->ghost ? " (nobody will read this)" : "");
     m->watch.ran(m->watch.arg, run, c->answer_us);
 }
 
@@ -702,7 +793,7 @@ static void run_rider(struct memory *m, struct command *c, struct lock *lock)
     run.ghost = part->ghost = c->ghost;
     part->answer_us = c->answer_us;
     take_turn(m, part, lock);
-    write_lease(m, part, lock, ++m->data.fence, now_ms(m), part->asked.ttl_ms);
+    (void)write_lease(m, part, lock, ++m->data.fence, now_ms(m), part->asked.ttl_ms, part->asked.delay_ms, asked_most_ms(part));
     part->status = RAN_GRANTED;
     part->part_done = true;
     c->ret_woken.text[0] = '\0';
@@ -740,13 +831,13 @@ static void run_call(struct memory *m, struct command *c)
             c->status = run_cancel(m, c, lock);
             break;
         case STORE_PUT_BACK:
-            c->status = run_put_back(m, c, lock);
+            c->status = c->asked.broken ? run_put_back_broken(m, c, lock) : run_put_back(m, c, lock);
             break;
         default:
             c->status = RAN_SHOWN;
             c->ret_waiters = (int64_t)lock->count;
             c->ret_ticket = place_of(lock, &c->asked.lease_id) + 1; /* read back as the position */
-            if (is_lease(lock))
+            if (is_lease(m, lock))
                 read_holder(m, c, lock);
             break;
         }
@@ -781,12 +872,12 @@ static void run_plain(struct memory *m, struct command *c)
             m->data.fence++;
             if (lock->stored)
                 continue;
-            write_lease(m, part, lock, m->data.fence, now_ms(m), part->asked.ttl_ms);
+            (void)write_lease(m, part, lock, m->data.fence, now_ms(m), part->asked.ttl_ms, part->asked.delay_ms, asked_most_ms(part));
             part->status = RAN_GRANTED;
-        } else if (part->asked.op == STORE_RELEASE && is_lease(then) && strcmp(then->id.text, part->asked.lease_id.text) == 0 &&
-                   then->node == c->node->number && lock->stored) {
+        } else if (part->asked.op == STORE_RELEASE && is_lease(m, then) && strcmp(then->id.text, part->asked.lease_id.text) == 0 &&
+                   then->node == c->node->number && lock->stored && then->delay_ms == 0 && then->spare_ms < 0) {
             part->ret_token = lock->token;
-            bury(m, lock, lock->token);
+            bury(m, lock, lock->token, 0);
             part->status = RAN_RELEASED;
         } else {
             continue;
@@ -810,9 +901,16 @@ static void tick_window(struct memory *m)
     d->tick_ms = now_ms(m);
     if (d->ticks > 0)
         return;
-    for (int i = 0; i < MEMORY_LOCKS; i++)
-        if (d->locks[i].released)
-            d->locks[i].stored = d->locks[i].released = false;
+    for (int i = 0; i < MEMORY_LOCKS; i++) {
+        struct lock *lock = &d->locks[i];
+        int64_t until_ms = lock->when_ms - TOMBSTONE_MS + lock->delay_ms; /* of what was broken while the window was open */
+        if (!lock->released)
+            continue;
+        lock->broken = lock->stored && lock->delay_ms > 0 && until_ms > now_ms(m);
+        lock->stored = lock->broken;
+        lock->released = false;
+        lock->when_ms = until_ms;
+    }
     virtual_time_note(m->time, "store: the window closes");
     m->watch.closed(m->watch.arg);
 }
@@ -988,7 +1086,7 @@ static void fill_answer(struct store_call *call, const struct command *c, enum s
     call->ret_undone = c->ret_undone;
     call->ret_own = c->ret_own;
     call->ret_woken = c->ret_woken;
-    if (c->holder.token > 0 || c->asked.op == STORE_CANCEL)
+    if (result != STORE_RECOVERING && result != STORE_LOST && result != STORE_FULL)
         call->holder = c->holder;
 }
 
@@ -1138,6 +1236,17 @@ static void add_rider(struct node *n, struct command *c, const struct store_call
     fill_part(n, c->parts, rider);
 }
 
+/* A call may have been held, or be run again: what was left is less now. */
+static void take_off_passed(const struct node *n, struct store_call *asked)
+{
+    int64_t passed_ms = asked->known_us > 0 ? (n->memory->time->now_us - asked->known_us) / 1000 : 0;
+
+    if (asked->op == STORE_PUT_BACK)
+        asked->ttl_ms -= passed_ms;
+    if (asked->most_ms > 0)
+        asked->most_ms = asked->most_ms > passed_ms + 1 ? asked->most_ms - passed_ms : 1;
+}
+
 static void send_call(struct node *n, struct store_call *call)
 {
     struct command *c;
@@ -1150,6 +1259,7 @@ static void send_call(struct node *n, struct store_call *call)
     c->kind = CALL;
     c->call = call;
     c->asked = *call;
+    take_off_passed(n, &c->asked);
     c->lock = call->name[0] - '0';
     if (call->rider)
         add_rider(n, c, call->rider);
@@ -1273,10 +1383,10 @@ static void call_lost(struct node *n, struct store_call *call)
 static void finish(struct command *c)
 {
     static const enum store_result results[] = {
-        [RAN_GRANTED] = STORE_DONE,  [RAN_REPEATED] = STORE_REPEATED,     [RAN_HELD] = STORE_HELD,    [RAN_TURN] = STORE_TURN,
-        [RAN_FULL] = STORE_FULL,     [RAN_RECOVERING] = STORE_RECOVERING, [RAN_RENEWED] = STORE_DONE, [RAN_RELEASED] = STORE_DONE,
-        [RAN_LOST] = STORE_LOST,     [RAN_BROKEN] = STORE_DONE,           [RAN_SHOWN] = STORE_DONE,   [RAN_CANCELLED] = STORE_DONE,
-        [RAN_PUT_BACK] = STORE_DONE, [RAN_DIFFERS] = STORE_UNKNOWN,
+        [RAN_GRANTED] = STORE_DONE,  [RAN_REPEATED] = STORE_REPEATED,     [RAN_HELD] = STORE_HELD,       [RAN_TURN] = STORE_TURN,
+        [RAN_FULL] = STORE_FULL,     [RAN_RECOVERING] = STORE_RECOVERING, [RAN_RENEWED] = STORE_DONE,    [RAN_RELEASED] = STORE_DONE,
+        [RAN_LOST] = STORE_LOST,     [RAN_BROKEN] = STORE_DONE,           [RAN_SHOWN] = STORE_DONE,      [RAN_CANCELLED] = STORE_DONE,
+        [RAN_PUT_BACK] = STORE_DONE, [RAN_DIFFERS] = STORE_UNKNOWN,       [RAN_DELAYED] = STORE_DELAYED,
     };
     fill_answer(c->call, c, results[c->status]);
     done(c->call, c->parts);
@@ -1739,12 +1849,19 @@ bool memory_holder(const struct memory *m, int lock, struct lease_id *ret_id, ui
 {
     const struct lock *l = &m->data.locks[lock];
 
-    if (!is_lease(l) || now_ms(m) > l->when_ms)
+    if (!is_lease(m, l))
         return false;
     *ret_id = l->id;
     *ret_confirm = l->confirm;
-    *ret_left_us = (l->when_ms + 1) * 1000 - CLOCK_US - m->time->now_us;
+    *ret_left_us = (l->when_ms - l->delay_ms + 1) * 1000 - CLOCK_US - m->time->now_us;
     return true;
+}
+
+bool memory_delayed(const struct memory *m, int lock)
+{
+    const struct lock *l = &m->data.locks[lock];
+
+    return is_delayed(m, l) && now_ms(m) <= l->when_ms;
 }
 
 size_t memory_places(const struct memory *m, int lock, const struct memory_place **ret_places)
@@ -1782,7 +1899,7 @@ const struct memory_run *memory_run_of(const struct memory *m, const struct stor
 
 const char *memory_status_word(enum memory_status word)
 {
-    static const char *const words[] = {"differs", "granted",  "repeated", "held",   "turn",  "full",      "recovering",
+    static const char *const words[] = {"differs", "granted",  "repeated", "held",   "turn",  "delayed",   "full",    "recovering",
                                         "renewed", "released", "lost",     "broken", "shown", "cancelled", "put back"};
 
     return words[word];
@@ -1810,6 +1927,9 @@ const char *memory_fault_word(enum memory_fault fault)
         [MEMORY_RIDE_PAST] = "a rider passes the head",
         [MEMORY_NO_PUT_BACK] = "nothing is put back",
         [MEMORY_FORGET_ALL] = "a message is about any confirmation",
+        [MEMORY_NO_DELAY] = "no delay",
+        [MEMORY_BREAK_FREES] = "a break leaves no delay",
+        [MEMORY_PUSHED] = "renewals past the bound",
     };
 
     return words[fault];

@@ -43,6 +43,9 @@ enum memory_fault {
     MEMORY_RIDE_PAST,     /* a release's rider is granted although it is not the head */
     MEMORY_NO_PUT_BACK,   /* leases are said to be over instead of being put back */
     MEMORY_FORGET_ALL,    /* a message is about a lease and not about one of its confirmations */
+    MEMORY_NO_DELAY,      /* a lease's key lives no longer than the lease */
+    MEMORY_BREAK_FREES,   /* a break leaves no delay */
+    MEMORY_PUSHED,        /* a renewal does not look at the bound */
     MEMORY_FAULTS
 };
 
@@ -52,6 +55,7 @@ enum memory_status {
     RAN_REPEATED,
     RAN_HELD,
     RAN_TURN,
+    RAN_DELAYED,
     RAN_FULL,
     RAN_RECOVERING,
     RAN_RENEWED,
@@ -132,6 +136,7 @@ struct memory_place {
     struct memory_claim claims[MEMORY_CLAIMS]; /* the newest first */
 };
 bool memory_holder(const struct memory *m, int lock, struct lease_id *ret_id, uint64_t *ret_confirm, int64_t *ret_left_us);
+bool memory_delayed(const struct memory *m, int lock); /* nobody holds it, and nobody is granted it yet */
 size_t memory_places(const struct memory *m, int lock, const struct memory_place **ret_places);
 int64_t memory_life(const struct memory *m); /* what the life of a place is compared with */
 bool memory_window_open(const struct memory *m);

@@ -81,6 +81,13 @@ bool oracle_believes(const struct oracle *o, const struct story *story)
     return story->told && !story->given_up && !story->broken && story->claim_us > o->time->now_us;
 }
 
+/* It ended, and not by a release or a break; its delay has not. */
+static bool in_delay(const struct oracle *o, const struct story *story)
+{
+    return story->told && !story->given_up && !story->broken && story->claim_us <= o->time->now_us &&
+           story->claim_us + story->delay_ms * 1000 > o->time->now_us;
+}
+
 /* ---- what the store did ---- */
 
 /* P6: nobody gets a lock past a waiter that has the earlier ticket, and none of those who have no ticket gets it past anyone. */
@@ -149,6 +156,38 @@ static void saw_place_used(struct oracle *o, const struct memory_run *run, struc
             ask->ticket = 0;
 }
 
+/* P10: no other lease within the delay of one that its client was told of, and has not given up. (Who gave one up may have released it.) */
+static void check_delay(struct oracle *o, const struct memory_run *run, const struct story *winner)
+{
+    if (run->at_us < o->broken_until_us[run->lock])
+        oracle_fail(o, "P10: lock %d was granted to %.8s %lld us before the end of the delay after a break", run->lock, winner->id.text,
+                    (long long)(o->broken_until_us[run->lock] - run->at_us));
+    for (int64_t i = 0; i < o->story_count; i++) {
+        const struct story *other = o->stories[i];
+        if (other == winner || other->lock != run->lock || other->delay_ms == 0 || !other->told || other->given_up || other->broken ||
+            other->distrusted)
+            continue;
+        if (run->at_us < other->claim_us + other->delay_ms * 1000)
+            oracle_fail(o, "P10: lock %d was granted to %.8s %lld us before the end of the delay of %.8s", run->lock, winner->id.text,
+                        (long long)(other->claim_us + other->delay_ms * 1000 - run->at_us), other->id.text);
+    }
+}
+
+/* P11: the store's own end of a lease is not later than its bound. (Each new life of the data may move it by the time that putting back takes on its
+ * way, and no longer.) */
+static void check_bound(struct oracle *o, const struct memory_run *run, const struct story *story)
+{
+    int64_t way_us = (o->opened - story->granted_opened) * 3 * o->timeout_ms * 1000;
+    int64_t bound_us = story->granted_us + (story->most_ms + 2) * 1000 + way_us;
+
+    if (story->most_ms == 0)
+        return;
+    o->seen.bounded++;
+    if (run->at_us + run->ttl_ms * 1000 > bound_us)
+        oracle_fail(o, "P11: lock %d: %.8s was to be held for %lld ms and is held for %lld us more", run->lock, story->id.text,
+                    (long long)story->most_ms, (long long)(run->at_us + run->ttl_ms * 1000 - bound_us));
+}
+
 static void saw_grant(struct oracle *o, const struct memory_run *run, struct story *story)
 {
     bool taken_over = run->was_held && strcmp(run->holder.text, run->id.text) == 0;
@@ -162,8 +201,13 @@ static void saw_grant(struct oracle *o, const struct memory_run *run, struct sto
         oracle_fail(o, "P2: lock %d: token %lld was granted after %lld", run->lock, (long long)run->token,
                     (long long)o->greatest[run->lock]);
     o->greatest[run->lock] = run->token;
-    if (!taken_over)
-        check_order(o, run, story);
+    story->granted_us = run->at_us;
+    story->granted_opened = o->opened;
+    check_bound(o, run, story);
+    if (taken_over)
+        return;
+    check_order(o, run, story);
+    check_delay(o, run, story);
 }
 
 static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
@@ -185,10 +229,15 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
         if (run->token > o->greatest[run->lock]) /* a lease of an earlier life has got a token of this one */
             o->greatest[run->lock] = run->token;
         story->last_run = run->number;
+        check_bound(o, run, story);
         break;
     case RAN_RENEWED:
         story->last_run = run->number;
+        check_bound(o, run, story);
         break;
+    case RAN_DELAYED:
+        o->seen.delayed++;
+        __attribute__((fallthrough));
     case RAN_HELD:
     case RAN_TURN:
     case RAN_RECOVERING:
@@ -196,6 +245,7 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
             saw_place(o, run, story);
         break;
     case RAN_PUT_BACK: /* P3: from here on it excludes others again */
+        check_bound(o, run, story);
         if (story->claim_token == run->token && run->at_us + (run->ttl_ms + 2) * 1000 >= story->claim_us)
             story->distrusted = false;
         if (story->claim_token == run->token && story->voucher_run == story->last_run) {
@@ -209,6 +259,7 @@ static void ran(void *arg, const struct memory_run *run, int64_t answer_us)
         if (holder) {
             holder->broken = true;
             holder->last_run = run->number;
+            o->broken_until_us[run->lock] = run->at_us + holder->delay_ms * 1000;
         }
         break;
     case RAN_RELEASED:
@@ -228,12 +279,14 @@ static void lost(void *arg, bool all_kept)
     struct oracle *o = arg;
 
     o->seen.lost++;
-    if (!all_kept)
+    if (!all_kept) {
         o->lost_us = o->time->now_us;
+        memset(o->broken_until_us, 0, sizeof(o->broken_until_us));
+    }
     for (int64_t i = 0; i < o->story_count; i++) {
         struct story *story = o->stories[i];
         if (!story->distrusted)
-            story->owed = oracle_believes(o, story);
+            story->owed = oracle_believes(o, story) || in_delay(o, story);
         if (all_kept)
             continue;
         story->distrusted = true;
@@ -254,12 +307,21 @@ static void check_put_back(const struct story *story, struct oracle *o)
     uint64_t confirm;
     int64_t left_us = 0;
 
-    if (!oracle_believes(o, story) || story->claim_us < o->time->now_us + 5000 || story->voucher_run != story->last_run)
+    if (story->voucher_run != story->last_run || story->claim_us + story->delay_ms * 1000 < o->time->now_us + 5000)
+        return;
+    if (!in_delay(o, story) && (!oracle_believes(o, story) || story->claim_us < o->time->now_us + 5000))
         return;
     if (!n->alive || o->hostile || o->time->now_us < latest(n->shaken_us, n->stalled_us) + PUT_BACK_US ||
         !memory_node_ready(o->memory, story->voucher))
         return;
     o->seen.owed++;
+    if (in_delay(o, story)) { /* P10: the delay stands again, or a later lease of this lock does */
+        if (!memory_delayed(o->memory, story->lock) && !memory_holder(o->memory, story->lock, &id, &confirm, &left_us))
+            oracle_fail(o, "P10: the delay of %.8s at lock %d has %lld us left and node %d vouches for it; the window has closed without",
+                        story->id.text, story->lock, (long long)(story->claim_us + story->delay_ms * 1000 - o->time->now_us),
+                        story->voucher);
+        return;
+    }
     if (!memory_holder(o->memory, story->lock, &id, &confirm, &left_us) || strcmp(id.text, story->id.text) != 0)
         oracle_fail(
             o,
@@ -526,7 +588,7 @@ static void check_leases(struct oracle *o)
             o->held_us[lock] = held ? o->time->now_us : INT64_MAX;
         if (held)
             o->held_by[lock] = id;
-        if (held)
+        if (held || memory_delayed(o->memory, lock))
             o->free_us[lock] = INT64_MAX;
         else if (o->free_us[lock] == INT64_MAX)
             o->free_us[lock] = o->time->now_us;

@@ -19,9 +19,10 @@ struct story {
     int64_t number;
     int lock;
     struct lease_id id;
-    int acquires, open;  /* acquires asked so far; asks that are open */
-    unsigned nodes;      /* that were asked for it, a bit each */
-    int64_t last_end_us; /* when the last ask ended */
+    int64_t delay_ms, most_ms; /* the terms that every acquire of it asks for; 0: none */
+    int acquires, open;        /* acquires asked so far; asks that are open */
+    unsigned nodes;            /* that were asked for it, a bit each */
+    int64_t last_end_us;       /* when the last ask ended */
 
     /* what its client believes */
     bool told, given_up, broken, distrusted; /* distrusted: data were lost since */
@@ -34,6 +35,7 @@ struct story {
 
     /* what the store did for it */
     int64_t last_run, ticket, ticket_opened; /* of its place */
+    int64_t granted_us, granted_opened;      /* by the run that made the lease, in the life of the data of that number */
     bool crowded;                            /* it had more claims to its place than are kept: the oldest request has to look for itself */
 };
 
@@ -74,9 +76,10 @@ struct oracle {
     int64_t opened, lost_us, window_us, died_us, greatest[MEMORY_LOCKS];
     int64_t free_us[MEMORY_LOCKS], held_us[MEMORY_LOCKS]; /* since when; INT64_MAX: it isn't */
     struct lease_id held_by[MEMORY_LOCKS];
+    int64_t broken_until_us[MEMORY_LOCKS]; /* the delay after a break; 0: none, or data were lost since */
     char failure[400];
     struct {
-        uint64_t runs, grants, told, waited_grants, repeats, undone, undelivered, abandoned, unknown, lost, owed;
+        uint64_t runs, grants, told, waited_grants, repeats, undone, undelivered, abandoned, unknown, lost, owed, delayed, bounded;
     } seen;
 };
 

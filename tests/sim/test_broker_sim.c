@@ -1,4 +1,4 @@
-/* Brokers, clients and faults on virtual time, judged by the oracle: promises P1, P2, P4 to P8, and that nobody waits for a free lock.
+/* Brokers, clients and faults on virtual time, judged by the oracle: promises P1, P2, P4 to P8, P10 and P11, and that nobody waits for a free lock.
  *
  * Each run is a function of its seed (no expression draws twice, so the compiler doesn't matter), which is printed when it fails, with the last of what happened:
  *
@@ -251,6 +251,15 @@ static int64_t pick_ttl_ms(void)
     return lot < 88 ? virtual_time_spread(&sim.time, 600, 5000) : 60000;
 }
 
+/* Most leases have none. */
+static void pick_terms(struct story *story)
+{
+    if (chance(1500))
+        story->delay_ms = virtual_time_spread(&sim.time, 1, 3000);
+    if (chance(1000))
+        story->most_ms = virtual_time_spread(&sim.time, 5, 6000);
+}
+
 /* Often one that ends just when the lease there does. */
 static int64_t pick_wait_ms(int lock)
 {
@@ -306,6 +315,10 @@ static void ask_for(struct story *story, int node, enum store_op op)
     r->lease_id = story->id;
     r->ttl_ms = pick_ttl_ms();
     r->wait_ms = op == STORE_ACQUIRE ? pick_wait_ms(story->lock) : 0;
+    r->delay_ms = op == STORE_ACQUIRE ? story->delay_ms : 0;
+    r->most_ms = op == STORE_ACQUIRE ? story->most_ms : 0;
+    if (r->most_ms > 0 && r->ttl_ms > r->most_ms)
+        r->ttl_ms = r->most_ms;
     r->token = story->claim_token;
     r->own_lease_id = story->number % 3 > 0;
     r->done = answer;
@@ -385,6 +398,7 @@ static void client_acts(void *arg, int64_t tag)
     } else {
         c->node = any_node();
         c->story = oracle_story(&sim.oracle, (int)between(0, sim.locks - 1));
+        pick_terms(c->story);
         ask_for(c->story, c->node, chance(100) ? STORE_BREAK : chance(100) ? STORE_INSPECT : STORE_ACQUIRE);
     }
     virtual_time_at(&sim.time, sim.time.now_us + virtual_time_spread(&sim.time, 500, 1500000), client_acts, c, 0);

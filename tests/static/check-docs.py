@@ -2,6 +2,7 @@
 """The documents say what the tables in the code say: check-docs.py [--self-test | FOLDER]
 
     routes, parameters   daemon/router.c, proto/params.h           docs/openapi.yaml, docs/api.md
+    their own bodies     daemon/router.c, proto/renewals.c         docs/openapi.yaml, docs/api.md
     errors               proto/errors.h, and who gives them        docs/openapi.yaml, docs/api.md
     options              daemon/options_rows.c                     docs/operations.md, and every sample of a config file
     metrics              daemon/metrics.h, daemon/metrics.c        docs/operations.md
@@ -145,11 +146,14 @@ class Code:
             self.params[name] = (in_json, in_query)
         self.routes = {}  # call -> (method, path, {names of parameters})
         self.needs = {}  # call -> the verb that its caller must have, or "none"
-        for call, method, shape, path, params, needs in re.findall(r'\{"(\w+)", HTTP_(\w+), ROUTE_(\w+), "([^"]*)", ([^,]+), api_\w+,\s+(\w+)\}',
+        for call, method, shape, path, params, needs in re.findall(r'\{"(\w+)", HTTP_(\w+), ROUTE_(\w+), "([^"]*)",\s+([^,]+), api_\w+,\s+(\w+)\}',
                                                             read("daemon/router.c")):
             self.needs[call] = "none" if needs == "OPEN_TO_ALL" else needs.removeprefix("ACCESS_").lower()
             full = {"VERB": "/v1/locks/{name}/" + path, "LOCK": "/v1/locks/{name}", "FIXED": path}[shape]
             self.routes[call] = (method, full, set(re.findall(r"PARAM_BIT\((\w+)\)", params)))
+        # call -> the fields of a body that its handler reads by itself
+        fields = set(re.findall(r'\{"(\w+)", false, read_\w+\}', read("proto/renewals.c")))
+        self.bodies = {call: fields for call in re.findall(r'\{"(\w+)", HTTP_POST, ROUTE_FIXED, "[^"]*", OWN_BODY,', read("daemon/router.c"))}
         daemon = {name: read(name) for name in names if re.fullmatch(r"daemon/\w+\.c", name)}
         everything = "\n".join(daemon.values())
         self.errors = {}  # wire string -> (status, is it given)
@@ -176,7 +180,7 @@ class Code:
         self.commands = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", scripts)}
         self.commands |= {"eval", "evalsha", "subscribe", "select", "client|setname", "script|load", "wait"}
         self.scripts = [name.lower() for name in re.findall(r"^ *SCRIPT_(\w+),", read("daemon/redis_script.h"), re.M) if name != "COUNT"]
-        self.check()
+        self.check(fields)
 
     @staticmethod
     def read_options(text):
@@ -201,9 +205,9 @@ class Code:
             options[re.match(r'"([a-z-]+)"', row).group(1)] = (default.group(1) if default else None, bounds, kind == "DURATION")
         return options
 
-    def check(self):
+    def check(self, fields):
         """A table that this script can no longer read must not pass for an empty one."""
-        for what, found, least in (("params", self.params, 5), ("routes", self.routes, 5), ("errors", self.errors, 10),
+        for what, found, least in (("params", self.params, 5), ("routes", self.routes, 5), ("bodies", self.bodies, 1), ("fields", fields, 2), ("errors", self.errors, 10),
                                    ("options", self.options, 10), ("actions", self.actions, 1), ("metrics", self.metrics, 10),
                                    ("events", self.events, 5), ("kinds of events", self.kinds, 5), ("commands", self.commands, 10), ("scripts", self.scripts, 5)):
             if len(found) < least:
@@ -337,7 +341,8 @@ class Checker:
         self.same(f"{where}: {call}", "query parameter", {row[1] for row in rows}, {p["name"] for p in parameters if p["in"] == "query"})
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {}).get("properties", {})
         is_post = self.code.routes.get(call, ("",))[0] == "POST"
-        self.same(f"{where}: {call}", "JSON parameter", {row[0] for row in rows} if is_post else set(), body)
+        wanted = {row[0] for row in rows} if is_post else set()
+        self.same(f"{where}: {call}", "JSON parameter", self.code.bodies.get(call, wanted), body)
         if "200" not in operation["responses"]:
             self.breach(f"{where}: {call}: no 200")
         errors, own = set(), set()
@@ -367,6 +372,8 @@ class Checker:
                 self.breach(f"{where}: {call}: no section that says `{method} {path}`")
             named = {name for row in table(part, "| parameter |") for name in code_of(row[0])}
             self.same(f"{where}: {call}", "parameter", {self.code.params[name][1] for name in params}, named)
+            fields = {name for row in table(part, "| field |") for name in code_of(row[0])}
+            self.same(f"{where}: {call}", "field", self.code.bodies.get(call, set()), fields)
             line = re.search(r"^Errors: (.*)$", part, re.M)
             self.same(f"{where}: {call}", "error", self.given.get(call, set()), code_of(line.group(1)) if line else [])
         kinds = [code_of(row[0])[0] for row in table(section(text, "events"), "| event |")]
@@ -540,7 +547,7 @@ SPOILT = [
     ("docs/operations.md", " +zrank", "", "right zrank is missing"),
     ("docs/operations.md", "\nlog-format = json", "\nlog-formats = json", "an option 'log-formats'"),
     ("daemon/metrics.h", '"pawl_hold_seconds"', '"pawl_held_seconds"', "metric ('pawl_held_seconds', 'histogram') is missing"),
-    ("daemon/scripts/check.lua", "redis.call('PTTL'", "redis.call('STRLEN'", "right strlen is missing"),
+    ("daemon/scripts/cancel.lua", "redis.call('PTTL'", "redis.call('STRLEN'", "right strlen is missing"),
     ("daemon/daemon.c", 'log_info("stopped"', 'log_warn("stopped"', "log event ('stopped', 'warn') is missing"),
     ("daemon/redis_script.h", "    SCRIPT_CANCEL,", "    SCRIPT_CANCEL,\n    SCRIPT_FORGET,", "script forget is missing"),
     ("daemon/metrics.h", "X(", "Y(", "can't be read any more"),

@@ -269,7 +269,8 @@ struct lease_id id_of(char digit)
 
 const char *result_name(enum store_result result)
 {
-    static const char *const names[] = {"DONE", "REPEATED", "HELD", "TURN", "FULL", "LOST", "RECOVERING", "UNAVAILABLE", "UNKNOWN"};
+    static const char *const names[] = {"DONE", "REPEATED", "HELD",       "TURN",        "DELAYED",
+                                        "FULL", "LOST",     "RECOVERING", "UNAVAILABLE", "UNKNOWN"};
 
     ck_assert_uint_lt((unsigned)result, sizeof(names) / sizeof(names[0]));
     return names[result];
@@ -403,6 +404,8 @@ static struct asked *know(struct asked *asked, const struct asked *grant)
     asked->call.lease_id = grant->call.lease_id;
     asked->call.token = grant->call.ret_token;
     asked->call.granted_ms = grant->call.ret_granted_ms;
+    asked->call.delay_ms = grant->call.holder.delay_ms;
+    asked->call.most_ms = grant->call.holder.most_ms;
     memcpy(asked->owner, grant->call.holder.owner, sizeof(asked->owner));
     asked->call.owner_len = grant->call.holder.owner_len;
     return asked;

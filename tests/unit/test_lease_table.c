@@ -357,6 +357,58 @@ START_TEST(H7_an_answer_that_comes_after_the_message_about_it_is_not_taken_in)
 }
 END_TEST
 
+START_TEST(P10_leases_without_an_id_are_entries_like_others)
+{
+    struct lease delay = {.token = 5, .deadline_us = 100, .delay_ms = 7, .most_us = INT64_MAX, .name = "L", .name_len = 1, .owner = ""};
+
+    ck_assert_int_eq(lease_table_put(table, &delay), 0);
+    ck_assert_uint_eq(lease_table_count(table), 1);
+    ck_assert_ptr_null(lease_table_due(table, 99));
+    ck_assert_int_eq(lease_table_due(table, 100)->token, 5);
+    ck_assert_int_eq(lease_table_due(table, 100)->delay_ms, 7);
+    lease_table_see(table, "L", 1, 6);
+    ck_assert_uint_eq(lease_table_count(table), 0);
+}
+END_TEST
+
+START_TEST(P11_a_bound_only_ever_comes_nearer)
+{
+    struct lease lease = {.id = id_of('a'), .token = 5, .deadline_us = 100, .most_us = 500, .name = "L", .name_len = 1, .owner = ""};
+    static const int64_t told[] = {600, 400, 450, INT64_MAX}, kept[] = {500, 400, 400, 400};
+
+    ck_assert_int_eq(lease_table_put(table, &lease), 0);
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        lease.most_us = told[i];
+        ck_assert_int_eq(lease_table_put(table, &lease), 0);
+        ck_assert_int_eq(find("L", 'a', 0)->most_us, kept[i]);
+    }
+}
+END_TEST
+
+static int count_callers(void *arg, const struct lease *lease)
+{
+    size_t *count = arg;
+
+    *count += lease->caller_len == 4 && memcmp(lease->caller, "rule", 4) == 0;
+    return *count == 2;
+}
+
+START_TEST(a_walk_shows_each_with_its_caller_until_it_has_enough)
+{
+    struct lease lease = {.token = 5, .deadline_us = 100, .name_len = 1, .owner = "o", .owner_len = 1, .caller = "rule", .caller_len = 4};
+    size_t count = 0;
+
+    for (const char *name = "ABC"; *name; name++) {
+        lease.name = name;
+        lease.id = id_of('a');
+        ck_assert_int_eq(lease_table_put(table, &lease), 0);
+    }
+    put("D", 'b', 9, 100);
+    lease_table_each(table, count_callers, &count);
+    ck_assert_uint_eq(count, 2);
+}
+END_TEST
+
 START_TEST(free_takes_null)
 {
     lease_table_free(NULL);
@@ -380,6 +432,9 @@ int main(void)
     tcase_add_test(tcase, random_steps_agree_with_an_array);
     tcase_add_test(tcase, P3_H7_a_message_about_an_earlier_confirmation_drops_nothing);
     tcase_add_test(tcase, H7_an_answer_that_comes_after_the_message_about_it_is_not_taken_in);
+    tcase_add_test(tcase, P10_leases_without_an_id_are_entries_like_others);
+    tcase_add_test(tcase, P11_a_bound_only_ever_comes_nearer);
+    tcase_add_test(tcase, a_walk_shows_each_with_its_caller_until_it_has_enough);
     tcase_add_test(tcase, free_takes_null);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

@@ -722,6 +722,62 @@ START_TEST(the_keep_alive_renews_at_a_third)
 }
 END_TEST
 
+START_TEST(P10_P11_terms_are_asked_for_and_told)
+{
+    struct pawl_acquire_options want = {.ttl_ms = 5000, .owner = "the test", .lock_delay_ms = 30000, .max_hold_ms = 60000};
+    int64_t begun_us = pawl_now_us();
+    struct pawl_lease *lease, *other;
+    struct pawl_lock lock;
+
+    ck_assert_int_eq(pawl_acquire(client, "terms", &want, &lease, &problem), 0);
+    ck_assert_int_ge(pawl_lease_hold_end_us(lease), begun_us + 50000000);
+    ck_assert_int_le(pawl_lease_hold_end_us(lease), pawl_now_us() + 60000000);
+    ck_assert_int_eq(pawl_inspect(client, "terms", &lock, &problem), 0);
+    ck_assert_int_eq(lock.lock_delay_ms, 30000);
+    ck_assert_int_gt(lock.max_hold_left_ms, 50000);
+    ck_assert_int_eq(lock.delay_left_ms, 0);
+    ck_assert_int_eq(pawl_renew(lease, 500000, &problem), 0);
+    ck_assert_int_le(pawl_lease_left_ms(lease), 60000);
+    ck_assert_int_eq(pawl_break(client, "terms", "test", NULL, &problem), 0);
+    pawl_lease_free(lease);
+    ck_assert_int_eq(pawl_acquire(client, "terms", NULL, &other, &problem), PAWL_ERR_HELD);
+    ck_assert_int_eq(problem.holder_token, 0);
+    ck_assert_int_gt(problem.delay_left_ms, 20000);
+    ck_assert_int_eq(pawl_inspect(client, "terms", &lock, &problem), 0);
+    ck_assert_int_gt(lock.delay_left_ms, 20000);
+    want.lock_delay_ms = 60001;
+    ck_assert_int_eq(pawl_acquire(client, "terms", &want, &other, &problem), PAWL_ERR_ARGUMENT);
+    want.lock_delay_ms = 0;
+    want.max_hold_ms = -1;
+    ck_assert_int_eq(pawl_acquire(client, "terms", &want, &other, &problem), PAWL_ERR_ARGUMENT);
+    lease = take("no-terms", 5000);
+    ck_assert_int_eq(pawl_lease_hold_end_us(lease), 0);
+    give(lease);
+}
+END_TEST
+
+START_TEST(P11_the_keep_alive_of_a_lease_at_its_bound_sends_nothing_and_says_lost)
+{
+    struct pawl_acquire_options want = {.ttl_ms = 900, .max_hold_ms = 2000};
+    struct pawl_keep_alive_options keep = {.on_event = on_event, .arg = &heard};
+    int64_t begun_us = pawl_now_us(), end_us;
+    struct pawl_lease *lease;
+
+    forget_events();
+    ck_assert_int_eq(pawl_acquire(client, "bounded", &want, &lease, &problem), 0);
+    end_us = pawl_lease_hold_end_us(lease);
+    ck_assert_int_eq(pawl_keep_alive(lease, &keep, &problem), 0);
+    UNTIL(heard_of(&heard.lost) == 1);
+    ck_assert_int_lt(heard.lost_us, end_us);
+    ck_assert_int_ge(heard.lost_us - begun_us, 1500000);
+    ck_assert_int_eq(heard.maybe, 0);
+    ck_assert_int_ge(heard.renewed, 3);
+    ck_assert_int_le(heard.renewed, 10); /* it does not ask again and again for what can't be */
+    ck_assert_ptr_nonnull(strstr(heard.last.message, "max_hold"));
+    pawl_lease_free(lease);
+}
+END_TEST
+
 START_TEST(C15d_lost_is_told_at_once_and_once)
 {
     struct pawl_lease *lease = take_and_keep("gone", 3000);
@@ -929,6 +985,8 @@ static Suite *suite(void)
     tcase_add_test(calls, cancelling_leaves_the_queue_at_once);
     tcase_add_test(calls, no_orphan_when_a_cancel_meets_the_grant);
     tcase_add_test(calls, the_keep_alive_renews_at_a_third);
+    tcase_add_test(calls, P10_P11_terms_are_asked_for_and_told);
+    tcase_add_test(calls, P11_the_keep_alive_of_a_lease_at_its_bound_sends_nothing_and_says_lost);
     tcase_add_test(calls, C15d_lost_is_told_at_once_and_once);
     tcase_add_test(calls, C15a_an_outage_shorter_than_the_lease_is_survived);
     tcase_add_test(calls, C14_without_answers_it_is_lost_before_its_end);

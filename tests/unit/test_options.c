@@ -169,7 +169,8 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     static const char *const as_flags =
         "--events=14|--max-streams=0|"
         "--listen=[::1]:1|--listen|unix:/run/p.sock|--redis=unix:///run/r.sock|--key-prefix=|--node-name|n 1|--default-ttl=2s|--min-ttl=1s|"
-        "--max-ttl=3s|--store-timeout=4s|--recovery-window=5s|--allow-eviction|--auth-file=/a|--tls-cert=/b|--tls-key=/c|--tls-client-ca=/"
+        "--max-ttl=3s|--max-hold=1m|--store-timeout=4s|--recovery-window=5s|--allow-eviction|--auth-file=/a|--tls-cert=/b|--tls-key=/"
+        "c|--tls-client-ca=/"
         "d|--tls-client-auth=optional|"
         "--redis-ca=/e|--redis-cert=/f|--redis-key=/g|--insecure-listen|--max-connections=6|--request-timeout=7s|--body-timeout=8s|"
         "--idle-timeout=9s|--drain-timeout=0|--max-wait=11s|--max-waiters=12|--max-waiters-per-lock=13|--allow-origin=https://"
@@ -178,7 +179,8 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     static const char *const as_variables =
         "PAWL_EVENTS=14|PAWL_MAX_STREAMS=0|"
         "PAWL_LISTEN=[::1]:1,unix:/run/p.sock|PAWL_REDIS=unix:///run/r.sock|PAWL_KEY_PREFIX=|PAWL_NODE_NAME=n 1|PAWL_DEFAULT_TTL=2s|"
-        "PAWL_MIN_TTL=1s|PAWL_MAX_TTL=3s|PAWL_STORE_TIMEOUT=4s|PAWL_RECOVERY_WINDOW=5s|PAWL_ALLOW_EVICTION=true|PAWL_AUTH_FILE=/a|"
+        "PAWL_MIN_TTL=1s|PAWL_MAX_TTL=3s|PAWL_MAX_HOLD=1m|PAWL_STORE_TIMEOUT=4s|PAWL_RECOVERY_WINDOW=5s|PAWL_ALLOW_EVICTION=true|PAWL_AUTH_"
+        "FILE=/a|"
         "PAWL_TLS_CERT=/b|PAWL_TLS_KEY=/c|PAWL_TLS_CLIENT_CA=/d|PAWL_TLS_CLIENT_AUTH=optional|PAWL_REDIS_CA=/e|PAWL_REDIS_CERT=/"
         "f|PAWL_REDIS_KEY=/g|"
         "PAWL_INSECURE_LISTEN=true|PAWL_MAX_CONNECTIONS=6|"
@@ -187,7 +189,8 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     static const char *const as_text =
         "# all of them\nevents = 14\nmax-streams = 0\n\n  listen = [::1]:1\nlisten=unix:/run/p.sock\nredis = "
         "unix:///run/r.sock\r\nkey-prefix =\nnode-name =\tn 1 \n"
-        "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = true\nauth-file = /a\n"
+        "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nmax-hold = 1m\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = "
+        "true\nauth-file = /a\n"
         "tls-cert = /b\ntls-key = /c\ntls-client-ca = /d\ntls-client-auth = optional\nredis-ca = /e\nredis-cert = /f\nredis-key = /g\n"
         "insecure-listen = true\nmax-connections = "
         "6\n"
@@ -209,6 +212,7 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     ck_assert_int_eq(options.default_ttl_ms, 2000);
     ck_assert_int_eq(options.min_ttl_ms, 1000);
     ck_assert_int_eq(options.max_ttl_ms, 3000);
+    ck_assert_int_eq(options.max_hold_ms, 60000);
     ck_assert_int_eq(options.store_timeout_ms, 4000);
     ck_assert_int_eq(options.recovery_window_ms, 5000);
     ck_assert(options.recovery_window_given && options.allow_eviction && options.insecure_listen && !options.dev);
@@ -458,6 +462,9 @@ START_TEST(options_must_fit_together)
     bad("--max-ttl=10s", "", "--default-ttl (30s) must lie between --min-ttl (1ms) and --max-ttl (10s)");
     bad("--min-ttl=1m", "", "--default-ttl (30s) must lie between --min-ttl (1m) and --max-ttl (1d)");
     good("--min-ttl=30s|--max-ttl=30s", "");
+    bad("--min-ttl=2s|--max-hold=1s", "", "--max-hold (1s) must not be shorter than --min-ttl (2s)");
+    good("--min-ttl=2s|--max-hold=2s", "");
+    good("--max-hold=0", "");
     static const char both[] = "--dev and --redis (PAWL_REDIS, redis =) exclude each other: --dev brings a Redis of its own";
     bad("--dev|--redis=redis://h", "", both);
     bad("--dev", "PAWL_REDIS=redis://h", both);
@@ -641,7 +648,7 @@ START_TEST(help_tells_of_every_option)
         ck_assert_msg(strstr(text, variable) != NULL, "%s", variable);
         count++;
     }
-    ck_assert_uint_eq(count, 40);
+    ck_assert_uint_eq(count, 41);
     free(dump);
     free(text);
 }

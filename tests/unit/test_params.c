@@ -86,6 +86,8 @@ static void nothing_was_given(void)
     ck_assert_uint_eq(p.seen, 0);
     ck_assert_int_eq(p.ttl_ms, 0);
     ck_assert_int_eq(p.wait_ms, 0);
+    ck_assert_int_eq(p.lock_delay_ms, 0);
+    ck_assert_int_eq(p.max_hold_ms, 0);
     ck_assert_int_eq(p.limit, PAWL_LIST_LIMIT_DEFAULT);
     ck_assert_str_eq(p.lease_id.text, "");
     ck_assert_str_eq(p.owner, "");
@@ -119,6 +121,8 @@ static void everything_is_there(void)
     ck_assert_uint_eq(p.seen, ALL);
     ck_assert_int_eq(p.ttl_ms, 30000);
     ck_assert_int_eq(p.wait_ms, 500);
+    ck_assert_int_eq(p.lock_delay_ms, 15000);
+    ck_assert_int_eq(p.max_hold_ms, 3600000);
     ck_assert_str_eq(p.owner, "billing-7 \xc3\xa9");
     ck_assert_uint_eq(p.owner_len, strlen(p.owner));
     ck_assert_str_eq(p.lease_id.text, ID);
@@ -136,17 +140,17 @@ static void everything_is_there(void)
 
 START_TEST(every_parameter_in_json)
 {
-    json_ok(
-        "{\"ttl_ms\": 30000, \"wait_ms\": 500, \"owner\": \"billing-7 \\u00e9\", \"lease_id\": \"0123ABCD-89EF-4AEF-8ABC-FEDCBA987654\","
-        " \"token\": 9007199254740991, \"reason\": \"node lost\", \"prefix\": \"deploy/\", \"limit\": 1000,"
-        " \"cursor\": \"18446744073709551615\", \"since\": 9007199254740991, \"name\": \"deploy/prod\"}");
+    json_ok("{\"ttl_ms\": 30000, \"wait_ms\": 500, \"lock_delay_ms\": 15000, \"max_hold_ms\": 3600000, \"owner\": \"billing-7 \\u00e9\", "
+            "\"lease_id\": \"0123ABCD-89EF-4AEF-8ABC-FEDCBA987654\","
+            " \"token\": 9007199254740991, \"reason\": \"node lost\", \"prefix\": \"deploy/\", \"limit\": 1000,"
+            " \"cursor\": \"18446744073709551615\", \"since\": 9007199254740991, \"name\": \"deploy/prod\"}");
     everything_is_there();
 }
 END_TEST
 
 START_TEST(every_parameter_in_a_query)
 {
-    query_ok("ttl=30s&wait=500ms&owner=billing-7%20%C3%a9&lease_id=0123ABCD-89EF-4AEF-8ABC-FEDCBA987654"
+    query_ok("ttl=30s&wait=500ms&lock_delay=15s&max_hold=1h&owner=billing-7%20%C3%a9&lease_id=0123ABCD-89EF-4AEF-8ABC-FEDCBA987654"
              "&token=9007199254740991&reason=node%20lost&prefix=deploy/"
              "&limit=1000&cursor=18446744073709551615&since=9007199254740991&name=deploy/prod");
     everything_is_there();
