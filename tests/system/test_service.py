@@ -235,7 +235,7 @@ def test_a_restart_over_a_passed_socket_refuses_nobody(world, redis):
 
         def start():
             argv = [sys.executable, "-c", code, binary(), "--listen", "systemd", "--redis", redis.url, "--recovery-window", "0"]
-            return subprocess.Popen(argv, pass_fds=[listening.fileno()], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            return subprocess.Popen(argv, pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL)
 
         threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(4)]
         child = start()
