@@ -91,16 +91,27 @@ static int store_value(struct reading *r, const struct option_row *row, const ch
     }
 }
 
+/* A value that was refused, as it may be repeated on a terminal. */
+static const char *printable(const char *value, char *out, size_t cap)
+{
+    size_t len = 0;
+
+    for (; value[len] && len < cap - 1; len++)
+        out[len] = value[len] >= ' ' && value[len] <= '~' ? value[len] : '?';
+    out[len] = '\0';
+    return out;
+}
+
 /* Takes one value from one place; `where` names it in a sentence. */
 static int take(struct reading *r, const struct option_row *row, enum place place, const char *where, const char *value)
 {
     enum place *set_by = &r->set_by[row - option_rows];
-    char why[160];
+    char why[160], shown_value[121];
     int64_t number = 0;
     const char *problem = option_read(row, value, &number, why, sizeof(why));
 
     if (problem && row->kind == OPTION_LIST) /* which of several, then; never a secret */
-        return fail(r, "%s: %.120s: %s", where, value, problem);
+        return fail(r, "%s: %s: %s", where, printable(value, shown_value, sizeof(shown_value)), problem);
     if (problem)
         return fail(r, "%s: %s", where, problem);
     if (*set_by > place)

@@ -34,7 +34,11 @@ static char *dumped(const struct options *options, size_t *ret_len)
 /* A socket's path with an '@' in it is masked as if it were a login, rather too much than too little; what is left then is no URL. */
 static int overmasked(const struct options *options)
 {
-    return options->redis && strncasecmp(options->redis, "unix:///", 8) == 0 && strchr(options->redis, '@');
+    const char *url = options->redis;
+
+    if (!url || strncasecmp(url, "unix://", 7) != 0 || !strchr(url, '@'))
+        return 0;
+    return url[7] == '/' || strchr(url, '@') != strrchr(url, '@'); /* without a login, or behind one */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
