@@ -106,6 +106,14 @@ static void on_answered(void *arg, int64_t us)
         s->events.answered(s->events.arg, us);
 }
 
+/* Why calls cannot be sent. The link has no problem while it is open: then it is the attaching that did not succeed yet. */
+static const char *why_held(const struct redis_store *s)
+{
+    const char *problem = redis_link_problem(s->link);
+
+    return problem[0] && s->attachment != ATTACHING ? problem : "Redis did not answer in time";
+}
+
 static void submit(struct store *seam, struct store_call *call)
 {
     struct redis_store *s = (struct redis_store *)seam;
@@ -120,7 +128,7 @@ static void submit(struct store *seam, struct store_call *call)
     else if (s->attachment == DETACHED && s->refusal[0])
         redis_calls_fail(s->calls, call, s->refusal);
     else if (s->attachment == DETACHED && s->failing)
-        redis_calls_fail(s->calls, call, redis_link_problem(s->link));
+        redis_calls_fail(s->calls, call, why_held(s));
     else
         redis_calls_hold(s->calls, call);
 }
@@ -394,7 +402,7 @@ static void on_alarm(void *arg)
     int64_t now = clock_now_us(s->clock);
 
     s->alarm_us = INT64_MAX;
-    redis_calls_alarm(s->calls, now, s->attachment == ATTACHING ? "Redis did not answer in time" : redis_link_problem(s->link));
+    redis_calls_alarm(s->calls, now, why_held(s));
     if (s->attachment == READY && !s->stopped) {
         if (now >= s->beat_at_us)
             beat(s, now);
