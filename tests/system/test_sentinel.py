@@ -20,7 +20,7 @@ def follows(pawld, server):
         told = pawld.api().status()[1]["redis"]
         return told["attached"] and told["address"] == f"redis://{server.host}:{server.port}/0"
 
-    until(attached, 40, "it is attached to the master", every_s=0.05)
+    until(attached, 100, "it is attached to the master", every_s=0.05)  # sentinels may name a replica for half a minute
 
 
 def acquire_when_possible(api, name, deadline_s=40, **params):

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pawltest.http import Api, Conn, lock_path
-from pawltest.pawld import binary
+from pawltest.pawld import binary, environment
 from pawltest.tls import server_arguments
 from pawltest.wait import always, until
 from pawltest.waiters import new_id
@@ -235,7 +235,7 @@ def test_a_restart_over_a_passed_socket_refuses_nobody(world, redis):
 
         def start():
             argv = [sys.executable, "-c", code, binary(), "--listen", "systemd", "--redis", redis.url, "--recovery-window", "0"]
-            return subprocess.Popen(argv, pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL)
+            return subprocess.Popen(argv, env=environment(), pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL)
 
         threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(4)]
         child = start()
