@@ -4,30 +4,12 @@ Each test loses the data in one way and asks: is every live lease back before an
 was given up?
 """
 
-import pytest
-
+from pawltest.fixtures import lose_by_kill
 from pawltest.wait import until
 from pawltest.waiters import Waiter, new_id
 
 WINDOW = ["--recovery-window", "3s"]
 LONG_TTL = 600_000
-
-
-def lose_by_kill(redis):
-    redis.kill9()
-    redis.start()
-
-
-def lose_by_flush(redis):
-    redis.command("FLUSHALL")
-
-
-LOSSES = {"kill9": lose_by_kill, "flushall": lose_by_flush}
-
-
-@pytest.fixture(params=sorted(LOSSES))
-def lose(request):
-    return LOSSES[request.param]
 
 
 def renew_when_possible(api, name, lease_id, deadline_s=20):

@@ -18,23 +18,6 @@ WINDOW = ["--recovery-window", "3s"]
 PROMPT_S = 3.5
 
 
-def lose_by_kill(redis):
-    redis.kill9()
-    redis.start()
-
-
-def lose_by_flush(redis):
-    redis.command("FLUSHALL")
-
-
-LOSSES = {"kill9": lose_by_kill, "flushall": lose_by_flush}
-
-
-@pytest.fixture(params=sorted(LOSSES))
-def lose(request):
-    return LOSSES[request.param]
-
-
 @pytest.fixture(scope="module")
 def pair():
     """Two nodes that no test harms."""

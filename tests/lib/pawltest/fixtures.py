@@ -33,7 +33,7 @@ TEST_DEADLINE_S = 180
 LONG = os.environ.get("PAWL_TEST_LONG") == "1"
 
 __all__ = [
-    "world", "redis", "pawld", "api", "broker", "name",
+    "world", "redis", "pawld", "api", "lose", "broker", "name",
     "pytest_configure", "pytest_runtest_makereport", "pytest_runtest_protocol",
 ]
 
@@ -113,6 +113,24 @@ def redis(world):
 @pytest.fixture
 def pawld(world, redis):
     return world.pawld(redis)
+
+
+def lose_by_kill(redis):
+    redis.kill9()
+    redis.start()
+
+
+def lose_by_flush(redis):
+    redis.command("FLUSHALL")
+
+
+LOSSES = {"kill9": lose_by_kill, "flushall": lose_by_flush}
+
+
+@pytest.fixture(params=sorted(LOSSES))
+def lose(request):
+    """How Redis loses all its data: a function of the server."""
+    return LOSSES[request.param]
 
 
 @pytest.fixture
