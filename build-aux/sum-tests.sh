@@ -10,11 +10,11 @@ if [ $# -eq 0 ]; then
     echo "usage: sum-tests.sh BUILDDIR..." >&2
     exit 2
 fi
-# What failed is named again here, since this is the end of a long output.
+# What failed is named again here, with what it said: this is the end of a long output.
 find "$@" -name '*.trs' -exec grep -lE '^:global-test-result: *(FAIL|ERROR|XPASS)' {} + | sort | while IFS= read -r trs; do
     log=${trs%.trs}.log
     echo "failed: $log"
-    { grep -aE '^(FAILED|ERROR) |:[EF]:' "$log" || true; } | cut -c 1-400 | head -n 40
+    { grep -aE '^(FAILED|ERROR) |:[EF]:|^E  ' "$log" || true; } | cut -c 1-400 | head -n 60
 done
 find "$@" -name '*.trs' -print | sort | {
     while IFS= read -r trs; do

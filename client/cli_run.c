@@ -67,6 +67,7 @@ struct run {
 
     enum stage stage;
     int64_t deadline_us; /* the last that was known */
+    bool at_bound;       /* it was the end of what may be held */
     int64_t kill_at_us;  /* MOMENT_MAX: not set */
     bool lost;
     atomic_bool told_lost; /* by the keep-alive's thread */
@@ -170,13 +171,21 @@ static int64_t before_end(const struct run *run, int64_t ms)
     return run->deadline_us - ms * 1000;
 }
 
+/* The keep-alive's thread sees the same end at the same time: whoever is first names the same reason. */
+static const char *why_lost(const struct run *run)
+{
+    if (atomic_load(&run->told_lost))
+        return run->why;
+    return run->at_bound ? "the lease may not be held any longer: its max_hold is over" : "its end came near without a good answer";
+}
+
 static void lose(struct run *run, int64_t now_us)
 {
     bool too_late = now_us >= before_end(run, run->margin_ms);
 
     if (!run->lost)
         cli_say("%s: the lease is lost, CMD is %s: %s", run->name, too_late ? "killed" : "stopped",
-                atomic_load(&run->told_lost) ? run->why : "its end came near without a good answer");
+                why_lost(run));
     run->lost = true;
     if (!too_late)
         terminate_tree(run, now_us);
@@ -188,8 +197,10 @@ static void look_at_lease(struct run *run)
 {
     int64_t now_us = moment_now_us(), deadline_us = pawl_lease_deadline_us(run->lease);
 
-    if (deadline_us > 0)
+    if (deadline_us > 0) {
         run->deadline_us = deadline_us;
+        run->at_bound = pawl_lease_is_at_bound(run->lease);
+    }
     if (run->lost || atomic_load(&run->told_lost) || now_us >= before_end(run, run->margin_ms + run->grace_ms))
         lose(run, now_us);
     if (now_us >= run->kill_at_us)

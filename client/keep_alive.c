@@ -29,7 +29,6 @@
 
 #define BACK_OFF_FIRST_MS 50
 #define BACK_OFF_CAP_MS   1000
-#define BOUND_SLACK_US    2000 /* a deadline so near to the bound is the bound: both are whole milliseconds */
 #define TRY_LEAST_MS      100  /* a try gets at least so long, while there is time */
 
 struct keep_alive {
@@ -45,20 +44,12 @@ static void tell(struct keep_alive *k, enum pawl_event event, const struct pawl_
         k->options.on_event(k->options.arg, k->lease, event, problem);
 }
 
-/* The deadline is as late as it can become. */
-static bool is_at_bound(const struct keep_alive *k)
-{
-    int64_t hold_end_us = pawl_lease_hold_end_us(k->lease);
-
-    return hold_end_us > 0 && pawl_lease_deadline_us(k->lease) >= hold_end_us - BOUND_SLACK_US;
-}
-
 /* A third of the ttl after the renewal that the deadline comes from, less up to a thirtieth at random. */
 static int64_t next_renewal_us(const struct keep_alive *k)
 {
     int64_t ttl_us = pawl_lease_ttl_ms(k->lease) * 1000;
 
-    if (is_at_bound(k))
+    if (pawl_lease_is_at_bound(k->lease))
         return MOMENT_MAX;
     return pawl_lease_deadline_us(k->lease) - ttl_us / 3 * 2 - moment_random(ttl_us / 30 + 1);
 }
@@ -109,7 +100,7 @@ static void *run(void *arg)
         end = end_us(k); /* a renewal by hand may have moved it */
         if (moment_now_us() >= end) {
             (void)call_problem(&problem, PAWL_ERR_LOST,
-                               is_at_bound(k) ? "the lease may not be held any longer: its max_hold is over"
+                               pawl_lease_is_at_bound(k->lease) ? "the lease may not be held any longer: its max_hold is over"
                                               : "the end of the lease came near without a good answer");
             say_lost(k, &problem);
             return NULL;

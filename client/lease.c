@@ -17,7 +17,8 @@
 #include "proto/lease_id.h"
 #include "proto/params.h"
 
-#define GIVE_BACK_MS 1000
+#define GIVE_BACK_MS   1000
+#define BOUND_SLACK_US 2000 /* a deadline so near to the bound is the bound: both are whole milliseconds */
 
 /* ---- the object ---- */
 
@@ -117,6 +118,13 @@ int64_t pawl_lease_deadline_us(const struct pawl_lease *lease)
 int64_t pawl_lease_hold_end_us(const struct pawl_lease *lease)
 {
     return read_field(lease, &lease->hold_end_us);
+}
+
+bool pawl_lease_is_at_bound(const struct pawl_lease *lease)
+{
+    int64_t hold_end_us = pawl_lease_hold_end_us(lease);
+
+    return hold_end_us > 0 && pawl_lease_deadline_us(lease) >= hold_end_us - BOUND_SLACK_US;
 }
 
 int64_t pawl_lease_left_ms(const struct pawl_lease *lease)

@@ -42,6 +42,7 @@
 #ifndef PAWL_H
 #define PAWL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -167,6 +168,7 @@ int64_t pawl_lease_left_ms(const struct pawl_lease *lease); /* until then; 0 whe
 
 /* When the lease ends however it is renewed (max_hold_ms, or pawld's bound); renewals get no deadline after it. 0: no bound, or not known. */
 int64_t pawl_lease_hold_end_us(const struct pawl_lease *lease);
+bool pawl_lease_is_at_bound(const struct pawl_lease *lease); /* the deadline is that end: no renewal moves it any more */
 int64_t pawl_now_us(void); /* CLOCK_BOOTTIME */
 
 /* ---- the keep-alive ---- */

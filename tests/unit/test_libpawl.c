@@ -736,8 +736,10 @@ START_TEST(P10_P11_terms_are_asked_for_and_told)
     ck_assert_int_eq(lock.lock_delay_ms, 30000);
     ck_assert_int_gt(lock.max_hold_left_ms, 50000);
     ck_assert_int_eq(lock.delay_left_ms, 0);
+    ck_assert(!pawl_lease_is_at_bound(lease));
     ck_assert_int_eq(pawl_renew(lease, 500000, &problem), 0);
     ck_assert_int_le(pawl_lease_left_ms(lease), 60000);
+    ck_assert(pawl_lease_is_at_bound(lease));
     ck_assert_int_eq(pawl_break(client, "terms", "test", NULL, &problem), 0);
     pawl_lease_free(lease);
     ck_assert_int_eq(pawl_acquire(client, "terms", NULL, &other, &problem), PAWL_ERR_HELD);
@@ -752,6 +754,7 @@ START_TEST(P10_P11_terms_are_asked_for_and_told)
     ck_assert_int_eq(pawl_acquire(client, "terms", &want, &other, &problem), PAWL_ERR_ARGUMENT);
     lease = take("no-terms", 5000);
     ck_assert_int_eq(pawl_lease_hold_end_us(lease), 0);
+    ck_assert(!pawl_lease_is_at_bound(lease));
     give(lease);
 }
 END_TEST
