@@ -139,6 +139,10 @@ class House:
         """Again on a new connection if that of an earlier order has died meanwhile."""
         return order_to(self.redis, *command)
 
+    def keys(self):
+        """What residue() asks of whoever is master."""
+        return self.order("KEYS", "*")
+
     def ready(self):
         return all(node.running() and node.addresses() and node.ready() for node in self.nodes)
 

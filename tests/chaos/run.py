@@ -116,7 +116,7 @@ class Run:
                 grant = until(lambda: self._granted(api, lock), 60.0, f"node {i} grants {lock} again")
                 api.must("release", lock, lease_id=grant["lease_id"])
         try:
-            until_clean(house.redis, 60.0)
+            until_clean(house, 60.0)
         except (OSError, RespError) as error:
             self.problems.append(repr(error))
 
