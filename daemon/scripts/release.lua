@@ -12,12 +12,27 @@
 
 -- include common.lua
 
--- The plain case: this node granted it, nobody waits. A lease with terms is none: its time may be over, though its key stands.
-if stored and not window and string.sub(stored, 1, 36) == ARGV[4] and redis.call('EXISTS', KEYS[6]) == 0 then
+-- The plain cases: this node granted it, and nobody waits, or the first who waits is the one that came along, and no other request waits under its lease id.
+-- A lease with terms is none: its time may be over, though its key stands.
+if stored and not window and string.sub(stored, 1, 36) == ARGV[4] then
     local token, node = string.match(stored, '^(%d+) (%x+) ', 38)
-    if node == ARGV[5] then
+    local first = ARGV[7]
+    if node ~= ARGV[5] then
+        first = nil
+    elseif not first and redis.call('EXISTS', KEYS[6]) == 0 then
         redis.call('DEL', KEYS[5])
         return {'released', fence, token}
+    end
+    if first and redis.call('ZRANGE', KEYS[6], 0, 0)[1] == first and (#fence < 16 or #fence == 16 and fence < '9007199254740990') then
+        local waiters = string.sub(KEYS[2], 1, -6) .. 'waiters:' .. string.sub(KEYS[5], #KEYS[2] + 1)
+        local claim = node .. string.match(ARGV[1], '^%S+ %S+ %S+( %d+)') .. string.match(ARGV[9], '^%S+( %d+) ')
+        if redis.call('HGET', waiters, first) == claim then
+            redis.call('ZREM', KEYS[6], first)
+            redis.call('HDEL', waiters, first)
+            local granted = redis.call('INCR', KEYS[2])
+            redis.call('SET', KEYS[5], first .. string.format(' %.0f ', granted) .. ARGV[9], 'PX', ARGV[8])
+            return {'released', granted, token, '', granted}
+        end
     end
 end
 

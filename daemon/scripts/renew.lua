@@ -9,6 +9,16 @@
 -- which the lease may be held, and ttl is cut to what is left until then.
 
 -- include common.lua
+
+-- The plain case: this node granted it or renewed it last, and there are no terms.
+if stored and not window and #stored <= 512 and string.sub(stored, 1, 36) == ARGV[4] then
+    local token, node, granted, owner = string.match(stored, '^(%d+) (%x+) %d+ (%d+) (.*)$', 38)
+    if node == ARGV[6] then
+        redis.call('SET', KEYS[5], table.concat({ARGV[4], token, node, ARGV[7], granted, owner}, ' '), 'PX', ARGV[5])
+        return {'renewed', fence, token, ARGV[5], granted, owner, 0, 0}
+    end
+end
+
 -- include library.lua
 local id, ttl, own, confirm, known = ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 
