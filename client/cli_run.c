@@ -184,8 +184,7 @@ static void lose(struct run *run, int64_t now_us)
     bool too_late = now_us >= before_end(run, run->margin_ms);
 
     if (!run->lost)
-        cli_say("%s: the lease is lost, CMD is %s: %s", run->name, too_late ? "killed" : "stopped",
-                why_lost(run));
+        cli_say("%s: the lease is lost, CMD is %s: %s", run->name, too_late ? "killed" : "stopped", why_lost(run));
     run->lost = true;
     if (!too_late)
         terminate_tree(run, now_us);

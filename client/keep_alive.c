@@ -29,7 +29,7 @@
 
 #define BACK_OFF_FIRST_MS 50
 #define BACK_OFF_CAP_MS   1000
-#define TRY_LEAST_MS      100  /* a try gets at least so long, while there is time */
+#define TRY_LEAST_MS      100 /* a try gets at least so long, while there is time */
 
 struct keep_alive {
     struct pawl_lease *lease;
@@ -101,7 +101,7 @@ static void *run(void *arg)
         if (moment_now_us() >= end) {
             (void)call_problem(&problem, PAWL_ERR_LOST,
                                pawl_lease_is_at_bound(k->lease) ? "the lease may not be held any longer: its max_hold is over"
-                                              : "the end of the lease came near without a good answer");
+                                                                : "the end of the lease came near without a good answer");
             say_lost(k, &problem);
             return NULL;
         }
