@@ -113,6 +113,9 @@ static void print_command_help(FILE *to, const struct command_row *command)
             print_option(to, &options[i]);
     }
     fprintf(to, "  %-28s%s\n", "-h, --help", "this text");
+    if (command->run == cli_run)
+        fprintf(to, "\nCMD finds the fencing token in PAWL_TOKEN, and NAME in PAWL_LOCK. It gets TERM before the lease can end.\n"
+                    "Exit code: that of CMD; or one of `pawl --help`, when it was not started or was stopped.\n");
 }
 
 static void print_help(FILE *to)
@@ -383,6 +386,9 @@ int main(int argc, char **argv)
         if (strcmp(name, commands[i].name) == 0)
             return flushed(run_command(&commands[i], argc - 1, argv + 1));
     }
-    cli_say("there is no command '%s'; see `pawl --help`", name);
+    if (name[0] == '-')
+        cli_say("%s: options stand behind the command: pawl COMMAND [OPTION...]; see `pawl --help`", name);
+    else
+        cli_say("there is no command '%s'; see `pawl --help`", name);
     return CLI_FAILED;
 }

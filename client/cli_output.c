@@ -110,9 +110,27 @@ static void json_problem(const char *name, const struct pawl_problem *problem)
     printf("}\n");
 }
 
+/* What is said of a parameter is said of the option that it was given by: "wait_ms: ..." -> "--wait: ...". */
+static const char *by_option(const char *message, char *block, size_t cap)
+{
+    static const char *const names[][2] = {{"ttl_ms:", "--ttl"},           {"wait_ms:", "--wait"},      {"lock_delay_ms:", "--lock-delay"},
+                                           {"max_hold_ms:", "--max-hold"}, {"lease_id:", "--lease-id"}, {"owner:", "--owner"},
+                                           {"reason:", "--reason"}};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t len = strlen(names[i][0]);
+
+        if (strncmp(message, names[i][0], len) != 0)
+            continue;
+        snprintf(block, cap, "%s:%s", names[i][1], message + len);
+        return block;
+    }
+    return message;
+}
+
 int cli_complain(const struct cli *cli, const char *name, const struct pawl_problem *problem)
 {
-    char held[32];
+    char held[32], said[sizeof(problem->message) + 16];
 
     if (cli->json)
         json_problem(name, problem);
@@ -123,6 +141,8 @@ int cli_complain(const struct cli *cli, const char *name, const struct pawl_prob
     else if (problem->code == PAWL_ERR_HELD && problem->delay_left_ms > 0)
         cli_say("%s: held by nobody, and nobody gets it for another %s: the last lease was not released", name,
                 cli_time(problem->delay_left_ms, held, sizeof(held)));
+    else if (problem->code == PAWL_ERR_ARGUMENT)
+        cli_say("%s%s%s", name ? name : "", name ? ": " : "", by_option(problem->message, said, sizeof(said)));
     else
         cli_say("%s%s%s (%s)", name ? name : "", name ? ": " : "", problem->message, pawl_code_name(problem->code));
     return cli_exit_of(problem->code);

@@ -452,9 +452,25 @@ static enum wire_outcome outcome_of(CURLcode result, const struct receiver *to)
     }
 }
 
-static void describe(struct wire_answer *answer, enum wire_outcome outcome, CURLcode result, const struct receiver *to, const char *problem)
+/* libcurl says nothing of the path of a unix socket, and nothing of the errno. "": it can say it better. */
+static const char *say_where(const struct wire *wire, CURLcode result, long error, const char *problem, char *block, size_t cap)
 {
-    const char *text = problem[0] ? problem : curl_easy_strerror(result);
+    bool local = wire->address.socket[0] != '\0';
+    const char *where = local ? wire->address.socket : wire->address.base;
+
+    if (result == CURLE_COULDNT_CONNECT && error > 0)
+        snprintf(block, cap, "cannot connect to %s%.180s: %s", local ? "unix:" : "", where, strerror((int)error));
+    else if (result == CURLE_SSL_CONNECT_ERROR && strstr(problem, "wrong version number"))
+        snprintf(block, cap, "what answers at %.180s speaks no TLS: is it http://?", where);
+    else
+        block[0] = '\0';
+    return block;
+}
+
+static void describe(struct wire_answer *answer, enum wire_outcome outcome, CURLcode result, const struct receiver *to, const char *problem,
+                     const char *where)
+{
+    const char *text = where[0] ? where : problem[0] ? problem : curl_easy_strerror(result);
 
     if (outcome == WIRE_LATE)
         text = "no answer in time";
@@ -479,10 +495,10 @@ enum wire_outcome wire_call(struct wire *wire, const struct wire_call *call, str
 {
     struct line *line = take_line(wire);
     struct receiver to = {.answer = ret_answer, .max = call->answer_max};
-    char problem[CURL_ERROR_SIZE] = "";
+    char problem[CURL_ERROR_SIZE] = "", where[sizeof(ret_answer->problem)];
     enum wire_outcome outcome = WIRE_NO_MEMORY;
     CURLcode result = CURLE_OUT_OF_MEMORY;
-    long status = 0;
+    long status = 0, error = 0;
 
     memset(ret_answer, 0, sizeof(*ret_answer));
     if (!line) {
@@ -497,11 +513,12 @@ enum wire_outcome wire_call(struct wire *wire, const struct wire_call *call, str
             outcome = outcome_of(result, &to);
         ret_answer->sent = was_sent(line->easy);
         (void)curl_easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &status);
+        (void)curl_easy_getinfo(line->easy, CURLINFO_OS_ERRNO, &error);
         (void)curl_multi_remove_handle(line->multi, line->easy); /* closes what is still under way */
     }
     ret_answer->status = (int)status;
     if (outcome != WIRE_ANSWERED)
-        describe(ret_answer, outcome, result, &to, problem);
+        describe(ret_answer, outcome, result, &to, problem, say_where(wire, result, error, problem, where, sizeof(where)));
     (void)curl_easy_setopt(line->easy, CURLOPT_ERRORBUFFER, NULL);
     give_line(wire, line);
     return outcome;

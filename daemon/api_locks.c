@@ -119,12 +119,13 @@ static bool need(struct api_call *call, unsigned bit, const char *message)
     return false;
 }
 
-static void out_of_range(struct api_call *call, enum param param, int64_t least_ms, int64_t most_ms)
+/* `whose`: the options of pawld that say so, for those who can change them; "": none. */
+static void out_of_range(struct api_call *call, enum param param, int64_t least_ms, int64_t most_ms, const char *whose)
 {
     char message[160];
 
-    snprintf(message, sizeof(message), "%s: must be from %" PRId64 " to %" PRId64 " ms", param_name(&call->params, param), least_ms,
-             most_ms);
+    snprintf(message, sizeof(message), "%s: must be from %" PRId64 " to %" PRId64 " ms%s%s%s", param_name(&call->params, param), least_ms,
+             most_ms, whose[0] ? " (pawld's " : "", whose, whose[0] ? ")" : "");
     (void)api_error(call->api, call->route, call->exchange, PAWL_E_BAD_REQUEST, message, &call->params.lease_id);
 }
 
@@ -136,7 +137,7 @@ static bool ttl_fits(struct api_call *call)
         call->params.ttl_ms = options->default_ttl_ms;
     if (call->params.ttl_ms >= options->min_ttl_ms && call->params.ttl_ms <= options->max_ttl_ms)
         return true;
-    out_of_range(call, PARAM_TTL, options->min_ttl_ms, options->max_ttl_ms);
+    out_of_range(call, PARAM_TTL, options->min_ttl_ms, options->max_ttl_ms, "--min-ttl and --max-ttl");
     return false;
 }
 
@@ -280,13 +281,14 @@ static bool terms_fit(struct api_call *call)
     struct params *p = &call->params;
 
     if (p->lock_delay_ms > PAWL_LOCK_DELAY_MAX_MS) {
-        out_of_range(call, PARAM_LOCK_DELAY, 0, PAWL_LOCK_DELAY_MAX_MS);
+        out_of_range(call, PARAM_LOCK_DELAY, 0, PAWL_LOCK_DELAY_MAX_MS, "");
         return false;
     }
     if (!(p->seen & PARAM_BIT(MAX_HOLD))) {
         p->max_hold_ms = options->max_hold_ms;
     } else if (p->max_hold_ms < options->min_ttl_ms || p->max_hold_ms > most_ms) {
-        out_of_range(call, PARAM_MAX_HOLD, options->min_ttl_ms, most_ms);
+        out_of_range(call, PARAM_MAX_HOLD, options->min_ttl_ms, most_ms,
+                     options->max_hold_ms > 0 ? "--min-ttl and --max-hold" : "--min-ttl");
         return false;
     }
     if (p->max_hold_ms > 0 && p->ttl_ms > p->max_hold_ms)
@@ -304,7 +306,7 @@ void api_acquire(struct api_call *call)
     if (!ttl_fits(call) || !terms_fit(call))
         return;
     if (call->params.wait_ms > options->max_wait_ms) {
-        out_of_range(call, PARAM_WAIT, 0, options->max_wait_ms);
+        out_of_range(call, PARAM_WAIT, 0, options->max_wait_ms, "--max-wait");
         return;
     }
     r = begin(call, STORE_ACQUIRE, acquire_done);

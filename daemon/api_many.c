@@ -238,8 +238,8 @@ static bool ttls_fit(const struct api_call *call, const struct renewals *all)
         int64_t ttl_ms = ttl_of(call, all, i);
         if (ttl_ms >= options->min_ttl_ms && ttl_ms <= options->max_ttl_ms)
             continue;
-        snprintf(message, sizeof(message), "leases[%zu].ttl_ms: must be from %lld to %lld ms", i, (long long)options->min_ttl_ms,
-                 (long long)options->max_ttl_ms);
+        snprintf(message, sizeof(message), "leases[%zu].ttl_ms: must be from %lld to %lld ms (pawld's --min-ttl and --max-ttl)", i,
+                 (long long)options->min_ttl_ms, (long long)options->max_ttl_ms);
         refuse(call, PAWL_E_BAD_REQUEST, message);
         return false;
     }

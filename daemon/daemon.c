@@ -437,8 +437,16 @@ static void raise_fd_limit(const struct options *options)
         log_warn("few_descriptors", LOG_INT("limit", limit.rlim_cur), LOG_INT("wanted", want));
 }
 
+/* By itself libevent writes to standard error, past the form, the bounds and the file of the log, and waits when nobody reads there. */
+static void on_libevent_word(int severity, const char *text)
+{
+    if (severity != EVENT_LOG_DEBUG)
+        log_warn("libevent", LOG_STR("text", text));
+}
+
 static int start_events(struct daemon *d)
 {
+    event_set_log_callback(on_libevent_word);
     d->base = event_base_new();
     if (!d->base)
         return fail(d, "the event loop cannot be made");

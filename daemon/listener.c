@@ -405,7 +405,14 @@ static int open_host_port(struct listeners *set, const char *address, const stru
         free_all(batch); /* the free port that the first one got is in use at another: find a new one */
     }
     freeaddrinfo(all);
-    return error == 0 ? 0 : fail(problem, cap, "%s: cannot listen on %s: %s", address, where, strerror(error));
+    if (error == 0) {
+        return 0;
+    }
+    if (strcmp(address, where) == 0) {
+        where[0] = '\0'; /* what was asked for: once is enough */
+    }
+    return fail(problem, cap, "%s: cannot listen%s%s: %s%s", address, where[0] ? " on " : "", where, strerror(error),
+                error == EADDRINUSE ? "; another pawld or program listens there: end it, or give another --listen" : "");
 }
 
 /* ---- tls: before an address ---- */

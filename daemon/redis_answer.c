@@ -16,6 +16,8 @@
 
 const char redis_answer_refused[] = "Redis refused the call";
 
+#define WANTS_PASSWORD "Redis asks for a password (NOAUTH): write it into the URL, redis://[USER]:PASSWORD@host"
+
 static const struct {
     const char *code;
     const char *problem;
@@ -27,7 +29,9 @@ static const struct {
     {"MASTERDOWN", "Redis is a replica without its master", true},
     {"MISCONF", "Redis refuses writes: it cannot save to disk (MISCONF)", false},
     {"OOM", "Redis is out of memory (OOM)", false},
-    {"NOAUTH", "Redis asks for a password (NOAUTH)", true},
+    {"NOAUTH", WANTS_PASSWORD, true},
+    /* what it says instead when a call is too long for somebody unknown */
+    {"ERR Protocol error: unauthenticated", WANTS_PASSWORD, true},
     {"WRONGPASS", "Redis refused user or password (WRONGPASS)", true},
     {"The user executing the script can't", "Redis forbids this user a command or key (NOPERM)", false},
     {"NOPERM", "Redis forbids this user a command or key (NOPERM)", false},

@@ -800,7 +800,7 @@ static void on_timer(evutil_socket_t fd, short events, void *arg)
         link_fail(link, "Redis cannot be reached: connecting took too long");
         return;
     case LINK_GREETING:
-        link_fail(link, "Redis cannot be reached: the TLS handshake took too long");
+        link_fail(link, "Redis cannot be reached: the TLS handshake took too long; does it speak TLS at this port?");
         return;
     case LINK_SIGNING_IN:
         link_fail(link, "Redis did not answer in time");

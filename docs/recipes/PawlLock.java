@@ -65,7 +65,7 @@ public final class PawlLock implements AutoCloseable {
 
     private static final HttpClient CLIENT = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
 
-    /** Status 0: there was no answer, and what became of the request isn't known. */
+    /** Status 0, with why as the body: there was no answer, and what became of the request isn't known. */
     private record Reply(int status, String body, long retryAfterMs) {
         boolean worthRepeating() { return status == 0 || status == 408 || status == 429 || status >= 500; }
 
@@ -89,7 +89,7 @@ public final class PawlLock implements AutoCloseable {
             String after = response.headers().firstValue("Retry-After").filter(text -> text.matches("[0-9]{1,6}")).orElse("0");
             return new Reply(response.statusCode(), response.body(), Math.min(Long.parseLong(after) * 1000, PATIENCE_MS));
         } catch (IOException | IllegalArgumentException none) { // no connection, no answer, or a token that is none
-            return new Reply(0, "", 0);
+            return new Reply(0, none.toString(), 0);
         }
     }
 

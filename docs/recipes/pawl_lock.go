@@ -76,7 +76,7 @@ type request struct {
 }
 
 type reply struct {
-	status     int           // 0 if there was no answer, and what became of the request isn't known
+	status     int           // 0, with why as the message, if there was no answer: what became of the request isn't known
 	retryAfter time.Duration // of a 503
 	Token      int64         `json:"token"`
 	TTL        int64         `json:"ttl_ms"`
@@ -101,17 +101,17 @@ func call(ctx context.Context, lock, verb string, asked request, timeout time.Du
 	if path := os.Getenv("PAWL_TOKEN_FILE"); path != "" {
 		token, err := os.ReadFile(path)
 		if err != nil {
-			return reply{}
+			return reply{Message: err.Error()}
 		}
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
 	response, err := client.Do(r)
 	if err != nil {
-		return reply{}
+		return reply{Message: err.Error()}
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return reply{}
+		return reply{Message: err.Error()}
 	}
 	answer.status = response.StatusCode
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {

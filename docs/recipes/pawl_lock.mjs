@@ -40,7 +40,7 @@ const jitter = (ms) => ms * (0.5 + Math.random() / 2);
 
 // ---------------------------------------------------------------- one call
 
-// { status, reply, retryAfterMs }; status 0 if there was no answer, and what became of the request isn't
+// { status, reply, retryAfterMs }; status 0 and why if there was no answer: what became of the request isn't
 // known. fetch gives up after five minutes without an answer, whatever is asked for here; a longer wait is
 // then repeated, and keeps its place in the queue.
 async function call(lock, verb, params, timeoutMs, signal) {
@@ -53,8 +53,8 @@ async function call(lock, verb, params, timeoutMs, signal) {
         const response = await fetch(`${SERVER}/v1/locks/${lock}/${verb}`, request);
         const retryAfterMs = Math.min(Number(response.headers.get("retry-after") ?? 0) * 1000 || 0, PATIENCE_MS);
         return { status: response.status, reply: (await response.json()) ?? {}, retryAfterMs };
-    } catch {
-        return { status: 0, reply: {}, retryAfterMs: 0 };
+    } catch (error) {
+        return { status: 0, reply: { message: error.cause?.message || error.cause?.code || error.message }, retryAfterMs: 0 };
     } finally {
         clearTimeout(timer);
         signal?.removeEventListener("abort", leave);

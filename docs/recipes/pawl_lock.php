@@ -66,11 +66,16 @@ function sleep_ms(int $ms): void
 
 // ---------------------------------------------------------------- one call
 
-// [status, reply, milliseconds of Retry-After]; status 0 if there was no answer, and what became of the
+function server(): string
+{
+    return getenv('PAWL_SERVER') ?: 'http://127.0.0.1:7295';
+}
+
+// [status, reply, milliseconds of Retry-After]; status 0 and why if there was no answer: what became of the
 // request isn't known. A signal ends it at once if it is $stoppable.
 function call(string $lock, string $verb, array $params, int $timeout_ms, bool $stoppable = false): array
 {
-    $server = getenv('PAWL_SERVER') ?: 'http://127.0.0.1:7295';
+    $server = server();
     $unix = str_starts_with($server, 'unix:');
     $curl = curl_init(($unix ? 'http://localhost' : $server) . "/v1/locks/$lock/$verb");
     $retry_after_ms = 0;
@@ -97,7 +102,7 @@ function call(string $lock, string $verb, array $params, int $timeout_ms, bool $
     }
     $body = curl_exec($curl);
     $reply = is_string($body) ? json_decode($body, true) : null;
-    return is_array($reply) ? [curl_getinfo($curl, CURLINFO_RESPONSE_CODE), $reply, $retry_after_ms] : [0, [], 0];
+    return is_array($reply) ? [curl_getinfo($curl, CURLINFO_RESPONSE_CODE), $reply, $retry_after_ms] : [0, ['message' => curl_error($curl)], 0];
 }
 
 function worth_repeating(int $status): bool
@@ -152,7 +157,7 @@ class Lease
                     throw new Unavailable("pawld refuses: $status $message");
                 }
                 if (now_ms() > $begun + $wait_ms + PATIENCE_MS) {
-                    throw new Unavailable("no good answer: $status $message");
+                    throw new Unavailable('no good answer from ' . server() . ": $status $message");
                 }
                 sleep_ms(max($retry_after_ms, jitter($pause)));
                 Signals::check();

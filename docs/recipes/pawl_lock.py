@@ -68,7 +68,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def call(lock, verb, params, timeout_s):
-    """(status, reply, seconds of Retry-After); status 0 if there was no answer, and what became of the request isn't known."""
+    """(status, reply, seconds of Retry-After); status 0 and why if there was no answer: what became of the request isn't known."""
     url = urlsplit(SERVER)
     if url.scheme == "unix":
         connection = UnixConnection(url.path, timeout_s)
@@ -81,8 +81,8 @@ def call(lock, verb, params, timeout_s):
         wait = response.getheader("Retry-After", "")
         reply = json.loads(response.read())
         return response.status, reply if isinstance(reply, dict) else {}, min(int(wait), PATIENCE_S) if wait.isdigit() else 0
-    except (OSError, http.client.HTTPException, ValueError):
-        return 0, {}, 0
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return 0, {"message": str(error) or type(error).__name__}, 0
     finally:
         connection.close()
 

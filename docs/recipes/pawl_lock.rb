@@ -54,7 +54,7 @@ module PawlLock
     end
   end
 
-  # [status, reply, seconds of Retry-After]; status 0 if there was no answer, and what became of the request
+  # [status, reply, seconds of Retry-After]; status 0 and why if there was no answer: what became of the request
   # isn't known.
   def self.call(lock, verb, params, timeout_s)
     uri = URI(SERVER)
@@ -64,8 +64,8 @@ module PawlLock
     http.max_retries = 0 # repeating is done below, where the time is known
     response = http.start { http.post("/v1/locks/#{lock}/#{verb}", JSON.generate(params), access) }
     [response.code.to_i, Hash(JSON.parse(response.body)), response["Retry-After"].to_i.clamp(0, PATIENCE_S)]
-  rescue StandardError # refused, reset, timed out, or no JSON; a signal is none of these
-    [0, {}, 0]
+  rescue StandardError => e # refused, reset, timed out, or no JSON; a signal is none of these
+    [0, { "message" => e.message }, 0]
   end
 
   def self.access

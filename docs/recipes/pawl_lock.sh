@@ -78,16 +78,17 @@ number() {
     echo "${found:-0}"
 }
 
-# VERB TIMEOUT_MS QUERY -> $status (000 without an answer: what became of the request isn't known), $reply,
-# $retry_after_ms
+# VERB TIMEOUT_MS QUERY -> $status (000 without an answer: what became of the request isn't known), $reply (or
+# why there is none), $retry_after_ms
 call() {
     status=000 reply='' retry_after=''
-    aside curl --silent --request POST --noproxy '*' --globoff --max-time "$(seconds "$2")" ${socket:+--unix-socket "$socket"} \
+    aside curl --silent --show-error --stderr "$folder/$side.error" --request POST --noproxy '*' --globoff --max-time "$(seconds "$2")" ${socket:+--unix-socket "$socket"} \
         --output "$folder/$side.reply" --write-out '%{http_code} %header{retry-after}\n' \
         ${PAWL_TOKEN_FILE:+--header @/dev/fd/3} "$base/v1/locks/$PAWL_LOCK/$1?lease_id=$lease_id$3" \
         >"$folder/$side.status" 3<<END && read -r status retry_after <"$folder/$side.status" && reply=$(cat "$folder/$side.reply")
 ${PAWL_TOKEN_FILE:+Authorization: Bearer $(tr -d '\r\n' <"$PAWL_TOKEN_FILE")}
 END
+    if [ "$status" = 000 ]; then reply=$(cat "$folder/$side.error" 2>/dev/null); fi
     case $retry_after in [1-9] | [1-9][0-9]) retry_after_ms=$(at_most $((retry_after * 1000)) "$patience_ms") ;; *) retry_after_ms=0 ;; esac
 }
 

@@ -133,6 +133,22 @@ def test_codes_when_there_is_no_answer(pawl, world, redis, name):
     assert cli("acquire", "--wait", "5s", name, server=crowded.address)[0] == REFUSED
 
 
+def test_what_went_wrong_is_said_with_its_place(broker, world, redis, name):
+    """Broken: somebody is sent to "localhost port 80", or to a parameter that he didn't give."""
+    def said(*args, server):
+        return cli(*args, "--retry", "0", "--server", server)[2]
+
+    closed = "http://127.0.0.1:1"
+    assert said("status", name, server="unix:/nonexistent/s") == \
+        f"pawl: {name}: cannot connect to unix:/nonexistent/s: No such file or directory (unavailable)\n"
+    assert said("status", name, server=closed) == f"pawl: {name}: cannot connect to {closed}: Connection refused (unavailable)\n"
+    assert "speaks no TLS" in said("status", name, server=f"https://{broker.pawld.address}")
+    short = "http://" + world.pawld(redis, ["--max-wait", "5s", "--max-ttl", "1m"]).address
+    assert said("acquire", "--wait", "6s", name, server=short) == f"pawl: {name}: --wait: must be from 0 to 5000 ms (pawld's --max-wait)\n"
+    assert said("acquire", "--ttl", "2m", name, server=short).startswith(f"pawl: {name}: --ttl: must be from 1 to 60000 ms (pawld's --min-ttl")
+    assert "options stand behind the command" in cli("--retry", "1s", "ls")[2]
+
+
 def test_proxies_in_the_environment_are_not_used(pawl, name):
     for variable in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         assert pawl("status", name, env={variable: "http://127.0.0.1:1"})[0] == 0

@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -178,10 +179,14 @@ def test_503_is_asked_again_when_it_says_p7(recipe, run, front, lock, book):
 
 
 def test_renews_and_tries_again_c15(recipe, run, front, lock, book):
-    """One renewal is refused, and the work, longer than the ttl, isn't disturbed."""
+    """One renewal is refused, and the work, longer than the ttl, isn't disturbed. Beside it: where nobody answers at all, that is said, and why."""
     it = front(refuse={"renew": 1})
     worker = run(server=it.address, ttl_ms=6000, pause_ms=7500)
-    assert worker.ended() == 0, worker.stderr()
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # and doesn't listen
+        nowhere = run(server=f"127.0.0.1:{deaf.getsockname()[1]}", name="nowhere")
+        assert worker.ended() == 0, worker.stderr()
+        assert nowhere.ended() == UNAVAILABLE and re.search(r": 0+ .*connect", nowhere.stderr(), re.I), nowhere.stderr()
     assert 3 <= len(it.times("renew")) <= 10  # at a third of the ttl: not at its end, and not all the time
     assert book.value(lock.name) == 1
     lock.left_nothing()

@@ -3,7 +3,7 @@
 #
 # The functions that client/pawl.h declares, those of client/libpawl.map, those that the built libpawl.so exports and those that libpawl.a gives to a
 # program are the same; the shared library has its soname and needs no executable stack; and a C++ program compiles against the header without a
-# warning, links with either library, and runs (skipped, with a word, where there is no C++ compiler).
+# warning, links with either library, and runs (skipped, with a word, where there is no C++ compiler). The program that pawl(3) shows compiles and links.
 set -eu
 
 top=${TOP_SRCDIR:-$(dirname "$0")/../..}
@@ -49,6 +49,14 @@ readelf -dW "$build/libpawl.so.0.0.0" >"$tmp/dynamic"
 check 'the soname is not libpawl.so.0' grep -Eq 'SONAME.*\[libpawl\.so\.0\]' "$tmp/dynamic"
 check 'libpawl.so has an RPATH' sh -c '! grep -Eq "RPATH|RUNPATH" "$0"' "$tmp/dynamic"
 check 'libpawl.so has relocations in its code' sh -c '! grep -q TEXTREL "$0"' "$tmp/dynamic"
+
+# what pawl(3) shows for copying
+sed -n '/^\.SH EXAMPLE/,/^\.fi/ { /^\./d; s/\\e/\\/g; s/\\-/-/g; p; }' "$top/docs/man/pawl.3" >"$tmp/example.c"
+check 'pawl(3) has no whole program' grep -q '^int main' "$tmp/example.c"
+check 'compiling the program in pawl(3)' "${CC:-cc}" -Wall -Wextra -Werror -I"$top/client" -c -o "$tmp/example.o" "$tmp/example.c"
+if [ "${PAWL_SANITIZERS:-no}" != yes ]; then
+    check 'linking the program in pawl(3)' "${CC:-cc}" -o "$tmp/example" "$tmp/example.o" -L"$build" -lpawl
+fi
 
 cat >"$tmp/a.cc" <<'EOC'
 #include <pawl.h>

@@ -54,6 +54,16 @@ def test_readme_tour(world):
     assert line["reason"] == "worker-3 was lost"
 
 
+def test_readme_holds_a_lock_for_a_command(world):
+    """Broken: the line that a newcomer copies needs what isn't there."""
+    pawld = world.pawld(None, ["--dev"], env={"TMPDIR": world.folder()})
+    (line,) = re.findall(r"^    (build/pawl run .*)$", page("README.md"), re.M)
+    line = line.replace("build/pawl", shlex.quote(os.environ["PAWL"])).replace("sleep 5", "true")
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False,
+                          env={**os.environ, "PAWL_SERVER": f"http://{pawld.address}"})
+    assert done.returncode == 0 and re.fullmatch(r"working with token \d+\n", done.stdout), done
+
+
 @pytest.mark.parametrize("name", ["README.md", "docs/operations.md"])
 def test_sample_config_is_accepted(name, tmp_path):
     """Broken: a sample that somebody copies is refused."""
@@ -136,6 +146,24 @@ def test_tokens_are_made_and_sent_as_it_says(world, redis, tmp_path):
     pawld = world.pawld(redis, ["--auth-file", str(file)])
     script = f"token={token}\n" + send.replace("127.0.0.1:7295", pawld.address)
     done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=30, check=True)
+    assert json.loads(done.stdout)["owner"] == "x", done
+
+
+def test_certificates_are_made_as_it_says(tmp_path, world, redis):
+    """Broken: what it says to type makes a certificate that pawld or curl refuses."""
+    (script,) = blocks("docs/security.md", "sh")
+    subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    client = script.split("\n", 3)[3].replace("cert.pem", "billing.pem").replace("key.pem", "billing.key").replace("serverAuth", "clientAuth")
+    client = re.sub('-addext "subjectAltName=[^"]*"', "", client.replace("/CN=pawl.internal", "/O=Example/CN=billing"))  # as the text says
+    subprocess.run(["sh", "-ec", client], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    files = ["--tls-cert", f"{tmp_path}/cert.pem", "--tls-key", f"{tmp_path}/key.pem", "--tls-client-ca", f"{tmp_path}/ca.pem"]
+    rules = tmp_path / "auth.json"
+    rules.write_text(json.dumps({"rules": [{"name": "x", "subject": "CN=billing,O=Example", "prefixes": ["b"], "verbs": ["acquire"]}]}))
+    rules.chmod(0o600)
+    pawld = world.pawld(redis, [*files, "--auth-file", str(rules)], listen=("127.0.0.1:0", "tls:127.0.0.1:0"))
+    address = pawld.addresses()[1].removeprefix("tls:")
+    done = subprocess.run(["curl", "-sS", "--noproxy", "*", "--cacert", "ca.pem", "--cert", "billing.pem", "--key", "billing.key", "-X", "POST",
+                           f"https://{address}/v1/locks/b/acquire"], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
     assert json.loads(done.stdout)["owner"] == "x", done
 
 

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import threading
 import time
 import uuid
@@ -118,6 +119,17 @@ def test_an_address_that_is_taken(world, redis):
         address = "127.0.0.1:%d" % other.getsockname()[1]
         code, _, err = run("--listen", address, "--redis", redis.url)
     assert code > 0 and address in err
+
+
+def test_what_libevent_says_is_a_line_of_the_log(world):
+    """Broken: name servers that don't answer write past the form and the file of the log, and stop pawld when nobody reads standard error."""
+    alone = ("unshare", "--user", "--map-root-user", "--net")  # where no name server is reached
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no network namespace of its own may be made here")
+    pawld = world.pawld("redis://no-such-host.invalid:6379", prefix=alone, wait="listening")
+    until(lambda: pawld.log("store_link_down"), what="the name was looked up")
+    assert "erver" in pawld.log("libevent")[0]["text"]
+    assert pawld.stray == []
 
 
 def test_several_listeners_and_a_unix_socket_that_was_left(world, redis):

@@ -760,6 +760,8 @@ def test_a_password_that_is_missing_or_wrong(world, given):
     unavailable(pawld.api())
     assert pawld.api().readyz() == 503
     until(lambda: [line for line in pawld.log() if line["level"] in ("warn", "error")], what="the log says that it can't get in")
+    asked = "asks for a password" if given == "none" else "WRONGPASS"
+    until(lambda: any(asked in line["problem"] for line in pawld.log("store_link_down")), what="it says which of the two it is")
     assert "wrong-one" not in pawld.stderr()
     redis.command("CONFIG", "SET", "requirepass", "wrong-one" if given == "wrong" else "")
     redis.password = "wrong-one" if given == "wrong" else None
