@@ -61,8 +61,8 @@ rules() {
                 breach("only client/wire.c sees libcurl")
             if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
                 breach("only daemon/redis_* sees hiredis")
-            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_front|listener|handover|stream|redis_link|daemon)$/))
-                breach("only http_conn, http_front, listener, handover, stream, redis_link and daemon see libevent")
+            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_conns|http_run|http_front|listener|handover|stream|redis_link|daemon)$/))
+                breach("only http_conn, http_conns, http_run, http_front, listener, handover, stream, redis_link and daemon see libevent")
         }
 
         if (room != "daemon")
@@ -100,6 +100,8 @@ rules() {
             breach("store.h is a seam: it names neither side")
         if (stem ~ /^(http|http_.*|listener|stream)$/ && in_daemon && included ~ /^(store|lease_table|wait_queue)$/)
             breach("the HTTP front knows nothing of leases")
+        if (in_daemon && included == "http_conn" && stem !~ /^http_(conn|conns|run|exchange|stream)$/)
+            breach("http_conn.h is private to the connections: others see http_conns.h and http.h")
         if (stem ~ /^(broker|store)$/ && in_daemon && included ~ /^http/)
             breach("the broker is called by the api, and answers it; it knows nothing of HTTP")
     }'
@@ -155,6 +157,14 @@ daemon/broker.c|<hiredis/hiredis.h>|yes
 daemon/dev_redis.c|<hiredis/hiredis.h>|yes
 daemon/redis_store.c|"hiredis/hiredis.h"|yes
 daemon/http_conn.c|<event2/event.h>|no
+daemon/http_conn.h|<event2/util.h>|no
+daemon/http_conns.c|<event2/event.h>|no
+daemon/http_run.c|<event2/event.h>|no
+daemon/http_exchange.c|<event2/event.h>|yes
+daemon/http_stream.c|"daemon/http_conn.h"|no
+daemon/http_front.c|"daemon/http_conn.h"|yes
+daemon/http_front.c|"daemon/http_conns.h"|no
+daemon/router.c|"daemon/http_conn.h"|yes
 daemon/listener.c|<event2/event.h>|no
 daemon/handover.c|<event2/event.h>|no
 daemon/redis_link.c|<event2/event.h>|no
