@@ -398,6 +398,10 @@ static void block_signals(void)
 static void stop(struct daemon *d)
 {
     block_signals();
+    free_event(d->term); /* first: the loop still turns below, and one that came earlier would find what is gone by then */
+    free_event(d->interrupt);
+    free_event(d->hangup);
+    free_event(d->child);
     http_front_free(d->front);
     takeover_close(&d->takeover);
     drain_close(&d->drain);
@@ -414,10 +418,6 @@ static void stop(struct daemon *d)
     event_streams_free(d->streams);
     event_ring_free(d->events);
     metrics_close(&d->metrics);
-    free_event(d->term);
-    free_event(d->interrupt);
-    free_event(d->hangup);
-    free_event(d->child);
     alarm_close(&d->broker_alarm);
     alarm_close(&d->streams_alarm);
     alarm_close(&d->expiry_look);
