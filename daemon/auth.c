@@ -4,17 +4,15 @@
 
 #include "daemon/auth.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/log.h"
 #include "daemon/login_limit.h"
+#include "daemon/small_file.h"
 
 #define FILE_BYTES_MAX ((size_t)1024 * 1024)
 
@@ -26,72 +24,35 @@ struct auth {
 
 /* ---------------------------------------------------------------- the file */
 
-/* Fills block from fd to its end, at most cap bytes. Returns the length, or -1 with errno. */
-static ssize_t read_all(int fd, char *block, size_t cap)
-{
-    size_t len = 0;
-
-    while (len < cap) {
-        ssize_t n = read(fd, block + len, cap - len);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
-    return (ssize_t)len;
-}
-
 static struct access *fail(const char *path, char *problem, size_t cap, const char *why)
 {
     snprintf(problem, cap, "%s: %s", path, why);
     return NULL;
 }
 
-static struct access *parse(const char *path, int fd, char *problem, size_t cap)
+static struct access *parse(const char *path, const struct small_file *file, char *problem, size_t cap)
 {
-    char why[384], *block = malloc(FILE_BYTES_MAX + 1);
-    struct access *rules = NULL;
-    ssize_t len;
+    char why[384];
+    struct access *rules;
 
-    if (!block)
-        return fail(path, problem, cap, "out of memory");
-    len = read_all(fd, block, FILE_BYTES_MAX + 1);
-    if (len < 0)
-        (void)fail(path, problem, cap, strerror(errno));
-    else if ((size_t)len > FILE_BYTES_MAX)
-        (void)fail(path, problem, cap, "is longer than 1 MiB");
-    else if (!(rules = access_parse(block, (size_t)len, why, sizeof(why))))
-        (void)fail(path, problem, cap, why);
-    if (len > 0)
-        explicit_bzero(block, (size_t)len);
-    free(block);
-    return rules;
+    if (file->mode & S_IWOTH)
+        return fail(path, problem, cap, "every user of this machine may write to it: chmod o-w");
+    rules = access_parse(file->bytes, file->len, why, sizeof(why));
+    return rules ? rules : fail(path, problem, cap, why);
 }
 
 static struct access *load(const char *path, char *problem, size_t cap)
 {
-    /* Not blocking: a FIFO in its place is told as what it is instead of being waited for. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    struct access *rules = NULL;
-    struct stat st;
+    struct small_file file;
+    struct access *rules;
+    char why[384];
 
-    if (fd < 0)
-        return fail(path, problem, cap, strerror(errno));
-    if (fstat(fd, &st) != 0)
-        (void)fail(path, problem, cap, strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        (void)fail(path, problem, cap, "is not a regular file");
-    else if (st.st_mode & S_IWOTH)
-        (void)fail(path, problem, cap, "every user of this machine may write to it: chmod o-w");
-    else
-        rules = parse(path, fd, problem, cap);
-    if (rules && (st.st_mode & S_IROTH))
+    if (small_file_read(path, FILE_BYTES_MAX, &file, why, sizeof(why)) != 0)
+        return fail(path, problem, cap, why);
+    rules = parse(path, &file, problem, cap);
+    if (rules && (file.mode & S_IROTH))
         log_warn("auth_file_readable", LOG_STR("file", path), LOG_STR("hint", "chmod o-r: hashes of tokens are for pawld alone"));
-    close(fd);
+    small_file_wipe(&file);
     return rules;
 }
 

@@ -1,4 +1,4 @@
-/* The seam between the HTTP front (http_conn, http_reader, listener) and whoever answers requests (router).
+/* The seam between the HTTP front (http_conns, http_reader, listener) and whoever answers requests (router).
  *
  * The front reads requests strictly, keeps replies in order, owns buffers and deadlines. The service answers: each request it is
  * handed gets exactly one http_reply, at once or later, unless the front says `gone` first. Nothing here is thread-safe; all of it

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/http_conn.h"
+#include "daemon/http_conns.h"
 #include "daemon/http_front.h"
 #include "daemon/listener.h"
 

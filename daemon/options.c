@@ -14,20 +14,18 @@
 #include "daemon/options.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/options_rows.h"
 #include "daemon/redis_url.h"
+#include "daemon/small_file.h"
 #include "proto/duration.h"
 
-#define CONFIG_BYTES_MAX (64 * 1024)
+#define CONFIG_BYTES_MAX ((size_t)64 * 1024)
 
 /* ---------------------------------------------------------------- one reading */
 
@@ -358,61 +356,16 @@ static int read_text(struct reading *r, const char *name, const char *text, size
     return 0;
 }
 
-/* Fills block (cap bytes) from fd to its end. Returns the length, or -1 with errno. */
-static ssize_t read_all(int fd, char *block, size_t cap)
-{
-    size_t len = 0;
-
-    while (len < cap) {
-        ssize_t n = read(fd, block + len, cap - len);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
-    return (ssize_t)len;
-}
-
-static int read_open_file(struct reading *r, const char *name, int fd)
-{
-    struct stat st;
-    char *block;
-    ssize_t len;
-    int result = -1;
-
-    if (fstat(fd, &st) < 0)
-        return fail(r, "%s: %s", name, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return fail(r, "%s: is not a regular file", name);
-    block = malloc(CONFIG_BYTES_MAX + 1);
-    if (!block)
-        return out_of_memory(r);
-    len = read_all(fd, block, CONFIG_BYTES_MAX + 1);
-    if (len < 0)
-        fail(r, "%s: %s", name, strerror(errno));
-    else if (len > CONFIG_BYTES_MAX)
-        fail(r, "%s: is longer than %d bytes", name, CONFIG_BYTES_MAX);
-    else
-        result = read_text(r, name, block, (size_t)len);
-    explicit_bzero(block, CONFIG_BYTES_MAX + 1);
-    free(block);
-    return result;
-}
-
 static int read_file(struct reading *r, const char *name)
 {
-    /* Not blocking: a FIFO in its place is told as what it is instead of being waited for. */
-    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct small_file file;
+    char why[128];
     int result;
 
-    if (fd < 0)
-        return fail(r, "%s: %s", name, strerror(errno));
-    result = read_open_file(r, name, fd);
-    close(fd);
+    if (small_file_read(name, CONFIG_BYTES_MAX, &file, why, sizeof(why)) != 0)
+        return fail(r, "%s: %s", name, why);
+    result = read_text(r, name, file.bytes, file.len);
+    small_file_wipe(&file);
     return result;
 }
 

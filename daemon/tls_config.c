@@ -7,20 +7,20 @@
 #include "daemon/tls_config.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#define FILE_BYTES_MAX (4 * 1024 * 1024) /* the list of all public authorities is a twentieth of it */
+#include "daemon/small_file.h"
+#include "daemon/tls_pem.h"
+
+#define FILE_BYTES_MAX ((size_t)4 * 1024 * 1024) /* the list of all public authorities is a twentieth of it */
 
 struct tls_role {
     bool is_server;
@@ -88,39 +88,45 @@ static int file_problem(const char *option, const char *path, const char *what, 
     return -1;
 }
 
-/* OpenSSL opens what it is told to, and reads to the end of it: the loop would wait for the other end of a FIFO, or read a device for ever. Not blocking, to
- * learn what it is. */
-static int check_file(const char *option, const char *path, char *problem, size_t cap)
-{
-    const char *wrong = NULL;
-    struct stat st;
-    int fd;
+/* ---- the files ---- */
 
-    if (!path)
+struct tls_bytes { /* of each file of the configuration; zero: there is none */
+    struct small_file cert, key, ca;
+};
+
+static int read_file(const char *option, const char *path, struct small_file *ret, char *problem, size_t cap)
+{
+    char why[128];
+
+    if (!path || small_file_read(path, FILE_BYTES_MAX, ret, why, sizeof(why)) == 0)
         return 0;
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 || fstat(fd, &st) != 0)
-        wrong = strerror(errno);
-    else if (!S_ISREG(st.st_mode))
-        wrong = "is not a regular file";
-    else if (st.st_size > FILE_BYTES_MAX)
-        wrong = "is longer than 4 MiB";
-    if (fd >= 0)
-        close(fd);
-    if (wrong)
-        snprintf(problem, cap, "%s: %s: %s", option, path, wrong);
-    return wrong ? -1 : 0;
+    snprintf(problem, cap, "%s: %s: %s", option, path, why);
+    return -1;
 }
 
-static int check_files(const struct tls_config *config, char *problem, size_t cap)
+static int read_files(const struct tls_config *config, struct tls_bytes *ret, char *problem, size_t cap)
 {
     const struct tls_role *role = config->role;
     const struct tls_files *files = &config->files;
 
-    return check_file(role->cert, files->cert, problem, cap) == 0 && check_file(role->key, files->key, problem, cap) == 0 &&
-                   check_file(role->ca, files->ca, problem, cap) == 0
+    return read_file(role->cert, files->cert, &ret->cert, problem, cap) == 0 &&
+                   read_file(role->key, files->key, &ret->key, problem, cap) == 0 &&
+                   read_file(role->ca, files->ca, &ret->ca, problem, cap) == 0
                ? 0
                : -1;
+}
+
+static void wipe_files(struct tls_bytes *bytes)
+{
+    small_file_wipe(&bytes->cert);
+    small_file_wipe(&bytes->key);
+    small_file_wipe(&bytes->ca);
+}
+
+/* A key that has no file of its own stands with its certificate. */
+static const struct small_file *key_of(const struct tls_bytes *bytes)
+{
+    return bytes->key.bytes ? &bytes->key : &bytes->cert;
 }
 
 /* ---- the parts of a context ---- */
@@ -163,15 +169,15 @@ static int set_manners(SSL_CTX *context)
     return SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 && SSL_CTX_set_num_tickets(context, 0) == 1 ? 0 : -1;
 }
 
-static int load_own(struct tls_config *config, SSL_CTX *context, char *problem, size_t cap)
+static int load_own(struct tls_config *config, SSL_CTX *context, const struct tls_bytes *bytes, char *problem, size_t cap)
 {
     const struct tls_role *role = config->role;
     const char *cert = config->files.cert, *key = config->files.key ? config->files.key : cert;
     const char *key_option = config->files.key ? role->key : role->cert;
 
-    if (SSL_CTX_use_certificate_chain_file(context, cert) != 1)
+    if (tls_pem_use_chain(context, &bytes->cert) != 0)
         return file_problem(role->cert, cert, "there is no certificate in it that can be used", problem, cap);
-    if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1)
+    if (tls_pem_use_key(context, key_of(bytes)) == 0)
         return 0;
     if (ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH) {
         snprintf(problem, cap, "%s: %s: this is not the key of the certificate in %s", key_option, key, cert);
@@ -181,21 +187,17 @@ static int load_own(struct tls_config *config, SSL_CTX *context, char *problem, 
 }
 
 /* The names are sent to clients, so that one with several certificates knows which is wanted. */
-static int load_client_authority(struct tls_config *config, SSL_CTX *context, char *problem, size_t cap)
+static int load_client_authority(struct tls_config *config, SSL_CTX *context, const struct tls_bytes *bytes, char *problem, size_t cap)
 {
     int mode = SSL_VERIFY_PEER | (config->files.client_auth == TLS_CLIENT_AUTH_REQUIRED ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0);
-    STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(config->files.ca);
 
-    if (!names || SSL_CTX_load_verify_locations(context, config->files.ca, NULL) != 1) {
-        sk_X509_NAME_pop_free(names, X509_NAME_free);
+    if (tls_pem_name_authorities(context, &bytes->ca) != 0 || tls_pem_trust(context, &bytes->ca) != 0)
         return file_problem(config->role->ca, config->files.ca, "there is no certificate in it that can be used", problem, cap);
-    }
-    SSL_CTX_set_client_CA_list(context, names);
     SSL_CTX_set_verify(context, mode, NULL);
     return 0;
 }
 
-static int load_server_authority(struct tls_config *config, SSL_CTX *context, char *problem, size_t cap)
+static int load_server_authority(struct tls_config *config, SSL_CTX *context, const struct tls_bytes *bytes, char *problem, size_t cap)
 {
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     if (!config->files.ca) {
@@ -204,25 +206,25 @@ static int load_server_authority(struct tls_config *config, SSL_CTX *context, ch
         snprintf(problem, cap, "%s is not given, and the system's own list of authorities cannot be used", config->role->ca);
         return -1;
     }
-    if (SSL_CTX_load_verify_locations(context, config->files.ca, NULL) != 1)
+    if (tls_pem_trust(context, &bytes->ca) != 0)
         return file_problem(config->role->ca, config->files.ca, "there is no certificate in it that can be used", problem, cap);
     return 0;
 }
 
-static int load_server(struct tls_config *config, SSL_CTX *context, char *problem, size_t cap)
+static int load_server(struct tls_config *config, SSL_CTX *context, const struct tls_bytes *bytes, char *problem, size_t cap)
 {
     (void)SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
-    if (load_own(config, context, problem, cap) != 0)
+    if (load_own(config, context, bytes, problem, cap) != 0)
         return -1;
-    return config->files.ca ? load_client_authority(config, context, problem, cap) : 0;
+    return config->files.ca ? load_client_authority(config, context, bytes, problem, cap) : 0;
 }
 
-static int load_client(struct tls_config *config, SSL_CTX *context, char *problem, size_t cap)
+static int load_client(struct tls_config *config, SSL_CTX *context, const struct tls_bytes *bytes, char *problem, size_t cap)
 {
-    if (config->files.cert && load_own(config, context, problem, cap) != 0)
+    if (config->files.cert && load_own(config, context, bytes, problem, cap) != 0)
         return -1;
-    return load_server_authority(config, context, problem, cap);
+    return load_server_authority(config, context, bytes, problem, cap);
 }
 
 static int64_t expiry_of(const SSL_CTX *context)
@@ -233,28 +235,20 @@ static int64_t expiry_of(const SSL_CTX *context)
     return own && ASN1_TIME_to_tm(X509_get0_notAfter(own), &tm) == 1 ? (int64_t)timegm(&tm) : 0;
 }
 
-static bool is_exposed(const struct tls_config *config)
-{
-    const char *path = config->files.key ? config->files.key : config->files.cert;
-    struct stat st;
-
-    return path && stat(path, &st) == 0 && (st.st_mode & S_IROTH) != 0;
-}
-
-int tls_config_load(struct tls_config *config, char *problem, size_t cap)
+/* Puts a new context in the place of the old one, if it is whole. */
+static int load(struct tls_config *config, const struct tls_bytes *bytes, char *problem, size_t cap)
 {
     SSL_CTX *context;
     int result;
 
-    if (check_files(config, problem, cap) != 0)
-        return -1;
     ERR_clear_error();
     context = SSL_CTX_new(config->role->is_server ? TLS_server_method() : TLS_client_method());
     if (!context || set_manners(context) != 0) {
         snprintf(problem, cap, "TLS cannot be set up: %s", reason());
         result = -1;
     } else {
-        result = config->role->is_server ? load_server(config, context, problem, cap) : load_client(config, context, problem, cap);
+        result =
+            config->role->is_server ? load_server(config, context, bytes, problem, cap) : load_client(config, context, bytes, problem, cap);
     }
     ERR_clear_error();
     if (result != 0) {
@@ -264,8 +258,19 @@ int tls_config_load(struct tls_config *config, char *problem, size_t cap)
     SSL_CTX_free(config->context);
     config->context = context;
     config->expiry_s = expiry_of(context);
-    config->key_is_exposed = is_exposed(config);
+    config->key_is_exposed = (key_of(bytes)->mode & S_IROTH) != 0;
     return 0;
+}
+
+int tls_config_load(struct tls_config *config, char *problem, size_t cap)
+{
+    struct tls_bytes bytes = {0};
+    int result = read_files(config, &bytes, problem, cap);
+
+    if (result == 0)
+        result = load(config, &bytes, problem, cap);
+    wipe_files(&bytes);
+    return result;
 }
 
 int64_t tls_config_expiry(const struct tls_config *config)

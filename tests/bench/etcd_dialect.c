@@ -22,6 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/bench/http.h"
+
 #define ONE_DIR       DIALECT_ONE_NAME "/"
 #define ONE_DIR_AFTER DIALECT_ONE_NAME "0" /* '0' comes after '/' */
 
@@ -59,43 +61,37 @@ static void prepare(struct words *w)
 
 static enum reading read_done(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret)
 {
-    struct http_reply r = {0};
-    enum reading got = http_reply_read(&r, in, len);
+    struct http_reply r;
 
     (void)d;
     (void)w;
-    ret->len = r.len;
-    return got == READING_OK && r.status != 200 ? READING_BAD : got;
+    return http_reply_ok(&r, in, len, &ret->len);
 }
 
 static enum reading read_lock(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret)
 {
     struct http_reply r;
-    enum reading got = http_reply_read(&r, in, len);
+    enum reading got = http_reply_ok(&r, in, len, &ret->len);
 
     (void)d;
-    if (got != READING_OK)
-        return got;
-    if (r.status != 200 || !http_reply_quoted(&r, "revision", &ret->token) || !http_reply_text_is(&r, "key", w->key64))
+    if (got == READING_OK && (!http_reply_quoted(&r, "revision", &ret->token) || !http_reply_text_is(&r, "key", w->key64)))
         return READING_BAD;
-    ret->len = r.len;
-    return READING_OK;
+    return got;
 }
 
 /* One key of each who waits, and the holder's. */
 static enum reading read_count(const struct dialect *d, const struct words *w, const char *in, size_t len, struct reply *ret)
 {
     struct http_reply r;
-    enum reading got = http_reply_read(&r, in, len);
+    enum reading got = http_reply_ok(&r, in, len, &ret->len);
 
     (void)d;
     (void)w;
     if (got != READING_OK)
         return got;
-    if (r.status != 200 || !http_reply_quoted(&r, "count", &ret->token))
+    if (!http_reply_quoted(&r, "count", &ret->token))
         return READING_BAD;
     ret->token--;
-    ret->len = r.len;
     return READING_OK;
 }
 

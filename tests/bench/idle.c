@@ -6,6 +6,7 @@
 #include "config.h"
 #endif
 
+#include "tests/bench/http.h"
 #include "tests/bench/modes.h"
 #include "tests/bench/report.h"
 

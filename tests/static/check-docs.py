@@ -23,9 +23,10 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
+
+import spoiling
 
 # ---------------------------------------------------------------- a little YAML
 
@@ -256,8 +257,7 @@ class Checker:
         self.names = [name for name in names if os.path.isfile(os.path.join(top, name))]
 
     def read(self, name):
-        with open(os.path.join(self.top, name), encoding="utf-8") as file:
-            return file.read()
+        return spoiling.read(self.top, name)
 
     def breach(self, text):
         self.breaches.append(text)
@@ -569,52 +569,20 @@ def not_a_test(folder, names):
     return [name for name in names if not os.path.isdir(os.path.join(folder, name)) and not re.fullmatch(r"test_\w+\.(c|py)", name)]
 
 
+def lay(top, copy):
+    for name in ("daemon", "docs", "proto", "tests/recipes"):
+        shutil.copytree(os.path.join(top, name), os.path.join(copy, name))
+    shutil.copytree(os.path.join(top, "tests"), os.path.join(copy, "tests"), ignore=not_a_test, dirs_exist_ok=True)
+    spoiling.copy_files(top, copy, ("README.md", "CHANGELOG.md", "LICENSE"))
+
+
 def self_test(top):
-    passed = failed = 0
-    sound = Checker(top).run()
-    with tempfile.TemporaryDirectory() as folder:
-        copy = os.path.join(folder, "tree")
-        for name in ("daemon", "docs", "proto", "tests/recipes"):
-            shutil.copytree(os.path.join(top, name), os.path.join(copy, name))
-        shutil.copytree(os.path.join(top, "tests"), os.path.join(copy, "tests"), ignore=not_a_test, dirs_exist_ok=True)
-        for name in ("README.md", "CHANGELOG.md", "LICENSE"):
-            shutil.copyfile(os.path.join(top, name), os.path.join(copy, name))
-        for name, old, new, wanted in SPOILT:
-            path = os.path.join(copy, name)
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-            os.chmod(path, 0o644)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text.replace(old, new))
-            found = [breach for breach in Checker(copy, second_reader=False).run() if breach not in sound]
-            if old in text and any(wanted in breach for breach in found):
-                passed += 1
-            else:
-                failed += 1
-                print(f"self-test: {name}: {old!r} to {new!r}: wanted '{wanted}', found {found}" if old in text
-                      else f"self-test: {name} does not hold {old!r} any more")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-    print(f"check-docs self-test: {passed} passed, {failed} failed")
-    return failed == 0
+    return spoiling.self_test("check-docs", SPOILT, lambda copy: lay(top, copy), lambda copy: Checker(copy, second_reader=False).run())
 
 
 def check(top):
-    breaches = Checker(top).run()
-    for breach in breaches:
-        print(breach)
-    print(f"check-docs: {0 if breaches else 1} passed, {len(breaches)} failed")
-    return not breaches
-
-
-def main(arguments):
-    top = os.environ.get("TOP_SRCDIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    if arguments == ["--self-test"]:
-        return self_test(top)
-    if arguments:
-        return check(arguments[0])
-    return self_test(top) & check(top)
+    return spoiling.tell("check-docs", Checker(top).run())
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main(sys.argv[1:]) else 1)
+    sys.exit(spoiling.main(sys.argv[1:], self_test, check))

@@ -55,14 +55,14 @@ rules() {
         if (room ~ /^(proto|daemon|client)$/) {
             if (inc ~ /^jansson/ && file != "proto/json.c")
                 breach("only proto/json.c sees jansson")
-            if (inc ~ /^openssl\// && !(room == "daemon" && stem ~ /^(access|tls_config|tls_stream)$/))
-                breach("only daemon/access.c, tls_config and tls_stream see OpenSSL")
+            if (inc ~ /^openssl\// && !(room == "daemon" && stem ~ /^(access|tls_config|tls_pem|tls_stream)$/))
+                breach("only daemon/access.c, tls_config, tls_pem and tls_stream see OpenSSL")
             if (inc ~ /^curl\// && file != "client/wire.c")
                 breach("only client/wire.c sees libcurl")
             if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
                 breach("only daemon/redis_* sees hiredis")
-            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_front|listener|handover|stream|redis_link|daemon)$/))
-                breach("only http_conn, http_front, listener, handover, stream, redis_link and daemon see libevent")
+            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_conns|http_run|http_front|listener|handover|stream|redis_link|alarm|daemon)$/))
+                breach("only http_conn, http_conns, http_run, http_front, listener, handover, stream, redis_link, alarm and daemon see libevent")
         }
 
         if (room != "daemon")
@@ -80,13 +80,15 @@ rules() {
             breach("main knows daemon, options and libc")
         if (in_daemon && included == "daemon" && stem !~ /^(main|daemon)$/)
             breach("only main sees the daemon as a whole")
+        if (in_daemon && included ~ /^(drain|takeover|heartbeat|daemon_options)$/ && stem !~ /^(daemon|drain|takeover|heartbeat|daemon_options)$/)
+            breach("only the daemon sees its parts: drain, takeover, heartbeat and daemon_options")
         if (in_daemon && included ~ /^(api|router)/ && stem !~ /^(api_.*|api|router|daemon)$/)
             breach("nothing below the api looks up at it")
-        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|broker)$/)
+        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|drain|broker)$/)
             breach("nothing below the broker looks up at it")
-        if (in_daemon && included ~ /^redis_/ && included != "redis_url" && stem !~ /^(redis_.*|daemon)$/)
-            breach("the store is seen through store.h; only the daemon, which builds it, names redis_*")
-        if (in_daemon && included == "redis_url" && stem !~ /^(redis_.*|daemon|options.*)$/)
+        if (in_daemon && included ~ /^redis_/ && included != "redis_url" && stem !~ /^(redis_.*|daemon|daemon_options)$/)
+            breach("the store is seen through store.h; only the daemon, which builds it, and its options name redis_*")
+        if (in_daemon && included == "redis_url" && stem !~ /^(redis_.*|daemon|daemon_options|options.*)$/)
             breach("the store is seen through store.h; only options and daemon know the URL it lives at")
         if (in_daemon && included ~ /^redis_(calls|hints|store)$/ && stem ~ /^redis_/ && stem != included && stem != "redis_store")
             breach("redis_store is above the other redis_*, and alone sees redis_calls and redis_hints")
@@ -100,6 +102,8 @@ rules() {
             breach("store.h is a seam: it names neither side")
         if (stem ~ /^(http|http_.*|listener|stream)$/ && in_daemon && included ~ /^(store|lease_table|wait_queue)$/)
             breach("the HTTP front knows nothing of leases")
+        if (in_daemon && included == "http_conn" && stem !~ /^http_(conn|conns|run|exchange|stream)$/)
+            breach("http_conn.h is private to the connections: others see http_conns.h and http.h")
         if (stem ~ /^(broker|store)$/ && in_daemon && included ~ /^http/)
             breach("the broker is called by the api, and answers it; it knows nothing of HTTP")
     }'
@@ -155,6 +159,14 @@ daemon/broker.c|<hiredis/hiredis.h>|yes
 daemon/dev_redis.c|<hiredis/hiredis.h>|yes
 daemon/redis_store.c|"hiredis/hiredis.h"|yes
 daemon/http_conn.c|<event2/event.h>|no
+daemon/http_conn.h|<event2/util.h>|no
+daemon/http_conns.c|<event2/event.h>|no
+daemon/http_run.c|<event2/event.h>|no
+daemon/http_exchange.c|<event2/event.h>|yes
+daemon/http_stream.c|"daemon/http_conn.h"|no
+daemon/http_front.c|"daemon/http_conn.h"|yes
+daemon/http_front.c|"daemon/http_conns.h"|no
+daemon/router.c|"daemon/http_conn.h"|yes
 daemon/listener.c|<event2/event.h>|no
 daemon/handover.c|<event2/event.h>|no
 daemon/redis_link.c|<event2/event.h>|no
@@ -206,13 +218,25 @@ daemon/main.c|"proto/text.h"|yes
 daemon/main.c|<event2/event.h>|yes
 daemon/main.c|<signal.h>|no
 daemon/daemon.c|"daemon/redis_store.h"|no
+daemon/daemon.c|"daemon/drain.h"|no
+daemon/drain.c|"daemon/broker.h"|no
+daemon/drain.c|"daemon/api.h"|yes
+daemon/drain.c|<event2/event.h>|yes
+daemon/takeover.c|"daemon/drain.h"|no
+daemon/takeover.c|"daemon/broker.h"|yes
+daemon/daemon_options.c|"daemon/redis_store.h"|no
+daemon/options.c|"daemon/daemon_options.h"|yes
+daemon/http_front.c|"daemon/drain.h"|yes
+daemon/alarm.c|<event2/event.h>|no
 daemon/daemon.c|"client/pawl.h"|yes
 daemon/daemon.c|"tests/lib/check_main.h"|yes
 client/pawl.c|"daemon/http.h"|yes
 client/pawl.c|"proto/errors.h"|no
 client/wire.c|<curl/curl.h>|no
 daemon/tls_config.c|<openssl/ssl.h>|no
+daemon/tls_pem.c|<openssl/pem.h>|no
 daemon/tls_stream.c|<openssl/ssl.h>|no
+daemon/small_file.c|<openssl/ssl.h>|yes
 daemon/tls_config.h|"daemon/stream.h"|no
 daemon/http_conn.c|<openssl/ssl.h>|yes
 daemon/redis_link.c|<openssl/err.h>|yes

@@ -13,7 +13,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
+
+sys.dont_write_bytecode = True
+
+import spoiling
 
 ROWS = "daemon/options_rows.c"
 PAGES = ("docs/man/pawld.8", "docs/man/pawl.conf.5")
@@ -27,11 +30,6 @@ class Unreadable(Exception):
 
 
 # ---------------------------------------------------------------- rows
-
-
-def read(top, name):
-    with open(os.path.join(top, name), encoding="utf-8") as file:
-        return file.read()
 
 
 def constants(text):
@@ -48,8 +46,8 @@ def constants(text):
 
 
 def rows(top):
-    text = read(top, ROWS)
-    known = constants(read(top, "daemon/options.h") + text)
+    text = spoiling.read(top, ROWS)
+    known = constants(spoiling.read(top, "daemon/options.h") + text)
 
     def number(expression):
         product = 1
@@ -71,7 +69,7 @@ def rows(top):
         row["secret"], row["not_in_file"] = ".secret = true" in body, ".not_in_file = true" in body
         found.append(row)
     actions = re.findall(r'^ *\{"([a-z-]+)", OPTIONS_\w+, "([^"]*)"\}', text, re.M)
-    count = re.search(r"#define OPTION_ROW_COUNT (\d+)", read(top, "daemon/options_rows.h"))
+    count = re.search(r"#define OPTION_ROW_COUNT (\d+)", spoiling.read(top, "daemon/options_rows.h"))
     if len(found) != int(count.group(1)) or not actions:
         raise Unreadable(f"{ROWS}: the rows can't be read any more: {len(found)} found, {count.group(1)} are there")
     return found, actions
@@ -164,7 +162,7 @@ def made(page, text, top):
 
 def write(top):
     for page in PAGES:
-        text = made(page, read(top, page), top)
+        text = made(page, spoiling.read(top, page), top)
         with open(os.path.join(top, page), "w", encoding="utf-8") as file:
             file.write(text)
 
@@ -185,7 +183,7 @@ def sample(top):
         yield f"{SAMPLE}: is missing"
         return
     found = {row["key"]: row for row in rows(top)[0]}
-    for number, line in enumerate(read(top, SAMPLE).splitlines(), 1):
+    for number, line in enumerate(spoiling.read(top, SAMPLE).splitlines(), 1):
         match = re.fullmatch(r"(#?)([a-z-]+) = (.+)", line)
         if not match and line and not line.startswith("# "):
             yield f"{SAMPLE}:{number}: neither a comment, nor an option, nor one that is commented out"
@@ -200,7 +198,7 @@ def sample(top):
 def breaches(top):
     try:
         for page in PAGES:
-            text = read(top, page)
+            text = spoiling.read(top, page)
             if BEGIN not in text or END not in text or made(page, text, top) != text:
                 wanted = set(made(page, text, top).splitlines())
                 have = set(text.splitlines())
@@ -233,45 +231,24 @@ SPOILT_LINT = [("docs/man/pawld.8", ".SH SIGNALS", ".SHH SIGNALS", "docs/man/paw
 
 
 def self_test(top):
-    passed = failed = 0
-    with tempfile.TemporaryDirectory() as copy:
-        for name, old, new, wanted in SPOILT + (SPOILT_LINT if shutil.which("mandoc") else []):
-            for part in (ROWS, "daemon/options.h", "daemon/options_rows.h", SAMPLE, *PAGES):
-                os.makedirs(os.path.dirname(os.path.join(copy, part)), exist_ok=True)
-                with open(os.path.join(copy, part), "w", encoding="utf-8") as file:
-                    text = read(top, part)
-                    file.write(text.replace(old, new) if part == name else text)
-            found = list(breaches(copy))
-            if old in read(top, name) and any(wanted in breach for breach in found):
-                passed += 1
-            else:
-                failed += 1
-                print(f"self-test: {name}: {old!r} to {new!r}: wanted '{wanted}', found {found}")
-    print(f"check-man self-test: {passed} passed, {failed} failed")
-    return failed == 0
+    parts = (ROWS, "daemon/options.h", "daemon/options_rows.h", SAMPLE, *PAGES)
+    rows = SPOILT + (SPOILT_LINT if shutil.which("mandoc") else [])
+    return spoiling.self_test("check-man", rows, lambda copy: spoiling.copy_files(top, copy, parts), breaches)
 
 
 def check(top):
     found = list(breaches(top))
-    for breach in found:
-        print(breach)
     if not shutil.which("mandoc"):
         print("check-man: mandoc is missing (Debian: mandoc), so the pages were compared and not linted")
-    print(f"check-man: {0 if found else 1} passed, {len(found)} failed")
-    return not found
+    return spoiling.tell("check-man", found)
 
 
 def main(arguments):
-    top = os.environ.get("TOP_SRCDIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    if arguments == ["--self-test"]:
-        return self_test(top)
     if arguments == ["--write"]:
-        write(top)
-        return True
-    if arguments:
-        return check(arguments[0])
-    return self_test(top) & check(top)
+        write(spoiling.top_folder())
+        return 0
+    return spoiling.main(arguments, self_test, check)
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main(sys.argv[1:]) else 1)
+    sys.exit(main(sys.argv[1:]))

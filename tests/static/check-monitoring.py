@@ -17,22 +17,19 @@ import tempfile
 
 sys.dont_write_bytecode = True
 
+import spoiling
+
 RULES, RULE_TESTS, DASHBOARD = "share/prometheus/alerts.yml", "share/prometheus/alerts.test.yml", "share/grafana/pawl.json"
 FILES = ["daemon/metrics.h", "daemon/metrics.c", "daemon/router.c", "docs/operations.md", RULES, RULE_TESTS, DASHBOARD]
 LABELS = {"job", "instance", "le", "call", "code", "version"}
 FOREIGN = {"up"}
 
 
-def read(top, name):
-    with open(os.path.join(top, name), encoding="utf-8") as file:
-        return file.read()
-
-
 def metrics_of(top):
-    header = read(top, "daemon/metrics.h")
+    header = spoiling.read(top, "daemon/metrics.h")
     found = {name: kind for kind, name in re.findall(r'^ *X\(\w+, +(counter|gauge), +"(\w+)",', header, re.M)}
     found.update((name, "histogram") for name in re.findall(r'^ *X\(\w+, +"(\w+)", +"', header, re.M))
-    found.update(re.findall(r'render_head\(out, "(\w+)", "(\w+)"', read(top, "daemon/metrics.c")))
+    found.update(re.findall(r'render_head\(out, "(\w+)", "(\w+)"', spoiling.read(top, "daemon/metrics.c")))
     return found
 
 
@@ -126,8 +123,8 @@ def promtool(top, queries):
 def check(top, with_promtool=True):
     """(checks that passed, problems)"""
     metrics = metrics_of(top)
-    calls = set(re.findall(r'^ *\{"(\w+)", HTTP_', read(top, "daemon/router.c"), re.M)) | {"none"}
-    alerts, dashboard = alerts_of(read(top, RULES)), read(top, DASHBOARD)
+    calls = set(re.findall(r'^ *\{"(\w+)", HTTP_', spoiling.read(top, "daemon/router.c"), re.M)) | {"none"}
+    alerts, dashboard = alerts_of(spoiling.read(top, RULES)), spoiling.read(top, DASHBOARD)
     queries = dashboard_queries(dashboard)
     problems, done = [], 0
     if len(metrics) < 20 or len(alerts) < 10 or len(queries) < 20 or len(calls) < 10:
@@ -140,7 +137,7 @@ def check(top, with_promtool=True):
     for name, kind in metrics.items():
         if not re.search(rf"\b{name}{'_bucket' if kind == 'histogram' else ''}\b", asked):
             problems.append(f"{DASHBOARD}: nothing shows {name}")
-    rows = re.findall(r"^\| `(Pawl\w+)` \|", read(top, "docs/operations.md"), re.M)
+    rows = re.findall(r"^\| `(Pawl\w+)` \|", spoiling.read(top, "docs/operations.md"), re.M)
     for name in sorted({name for name, _ in alerts} ^ set(rows)):
         problems.append(f"docs/operations.md and {RULES}: {name} is in one of them only")
     if with_promtool:
@@ -166,40 +163,16 @@ SPOILT = [
 
 
 def self_test(top):
-    passed = failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for name in FILES:
-            os.makedirs(os.path.join(folder, os.path.dirname(name)), exist_ok=True)
-        for name, text, instead, wanted in SPOILT:
-            for other in FILES:
-                shutil.copyfile(os.path.join(top, other), os.path.join(folder, other))
-            before = read(folder, name)
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(before.replace(text, instead, 1))
-            found = check(folder, with_promtool=False)[1]
-            if text in before and any(wanted in problem for problem in found):
-                passed += 1
-            else:
-                failed += 1
-                print(f"self-test: {name}: {text!r} spoilt: wanted {wanted!r}, found {found}")
-    print(f"check-monitoring self-test: {passed} passed, {failed} failed")
-    return failed
+    return spoiling.self_test("check-monitoring", SPOILT, lambda copy: spoiling.copy_files(top, copy, FILES), lambda copy: check(copy, with_promtool=False)[1])
 
 
-def main(argv):
-    top = os.environ.get("TOP_SRCDIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-    if argv[1:] == ["--self-test"]:
-        return self_test(top)
-    failed = 0 if argv[1:] else self_test(top)
+def check_tree(top):
     there = shutil.which("promtool") is not None
-    done, problems = check(argv[1] if argv[1:] else top, with_promtool=there)
-    for problem in problems:
-        print(problem)
+    done, problems = check(top, with_promtool=there)
     if not there:
         print("check-monitoring: promtool is missing (Debian: apt-get install prometheus), so the rules were read but not tried")
-    print(f"check-monitoring: {done} passed, {len(problems) + failed} failed{'' if there else ', 3 skipped'}")
-    return 1 if problems or failed else 0
+    return spoiling.tell("check-monitoring", problems, count=done, skipped=0 if there else 3)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(spoiling.main(sys.argv[1:], self_test, check_tree))

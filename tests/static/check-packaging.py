@@ -18,11 +18,11 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
+
+import spoiling
 
 try:
     import yaml
@@ -117,7 +117,7 @@ class Checker:
         self.uid = None
 
     def read(self, name):
-        return check_man.read(self.top, name)
+        return spoiling.read(self.top, name)
 
     def want(self, true, breach):
         if not true:
@@ -326,41 +326,12 @@ SPOILT = [
 
 
 def self_test(top):
-    passed = failed = 0
-    with tempfile.TemporaryDirectory() as copy:
-        for name, old, new, wanted in SPOILT:
-            for part in FILES:
-                os.makedirs(os.path.dirname(os.path.join(copy, part)), exist_ok=True)
-                shutil.copyfile(os.path.join(top, part), os.path.join(copy, part))
-            text = check_man.read(copy, name)
-            with open(os.path.join(copy, name), "w", encoding="utf-8") as file:
-                file.write(text.replace(old, new))
-            found = Checker(copy).run() if old in text else ["the text is not there"]
-            if any(wanted in breach for breach in found):
-                passed += 1
-            else:
-                failed += 1
-                print(f"self-test: {name}: {old!r} to {new!r}: wanted '{wanted}', found {found}")
-    print(f"check-packaging self-test: {passed} passed, {failed} failed")
-    return failed == 0
+    return spoiling.self_test("check-packaging", SPOILT, lambda copy: spoiling.copy_files(top, copy, FILES), lambda copy: Checker(copy).run())
 
 
 def check(top):
-    found = Checker(top).run()
-    for breach in found:
-        print(breach)
-    print(f"check-packaging: {0 if found else 1} passed, {len(found)} failed")
-    return not found
-
-
-def main(arguments):
-    top = os.environ.get("TOP_SRCDIR") or os.path.join(HERE, "..", "..")
-    if arguments == ["--self-test"]:
-        return self_test(top)
-    if arguments:
-        return check(arguments[0])
-    return self_test(top) & check(top)
+    return spoiling.tell("check-packaging", Checker(top).run())
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main(sys.argv[1:]) else 1)
+    sys.exit(spoiling.main(sys.argv[1:], self_test, check))

@@ -419,6 +419,19 @@ static void crowd_in(struct crowd *c)
     }
 }
 
+/* All of it reaches a frozen Redis behind this command (no % in it): what the command left is what the calls find. */
+static void crowd_in_behind(struct crowd *c, const char *command)
+{
+    warm_up();
+    hold_many(c);
+    freeze_before(true);
+    redis_server_write(&redis, command);
+    crowd_in(c);
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+}
+
 /* All acquires were granted, in order, and stand. */
 static void crowd_granted(const struct crowd *c)
 {
@@ -444,14 +457,7 @@ START_TEST(P7_C24_many_calls_of_one_turn_lost_before_they_ran)
 {
     struct crowd c;
 
-    warm_up();
-    hold_many(&c);
-    freeze_before(true);
-    redis_server_write(&redis, "CLIENT KILL TYPE normal"); /* read first: what comes now is lost unread */
-    crowd_in(&c);
-    written();
-    redis_server_thaw(&redis);
-    redis_server_answer(&redis);
+    crowd_in_behind(&c, "CLIENT KILL TYPE normal"); /* read first: what comes after it is lost unread */
     crowd_granted(&c);
     crowd_released(&c, STORE_UNKNOWN,
                    lock_pttl("old-0") == -2); /* all or none: with a beat before them they may have been read all the same */
@@ -481,14 +487,7 @@ START_TEST(C25_many_calls_of_one_turn_find_the_script_cache_lost)
 {
     struct crowd c;
 
-    warm_up();
-    hold_many(&c);
-    freeze_before(true);
-    redis_server_write(&redis, "SCRIPT FLUSH");
-    crowd_in(&c);
-    written();
-    redis_server_thaw(&redis);
-    redis_server_answer(&redis);
+    crowd_in_behind(&c, "SCRIPT FLUSH");
     crowd_granted(&c);
     crowd_released(&c, STORE_DONE, true);
     ck_assert_int_eq(one->attached, 1);
@@ -499,14 +498,7 @@ START_TEST(P3_many_calls_of_one_turn_find_another_life)
 {
     struct crowd c;
 
-    warm_up();
-    hold_many(&c);
-    freeze_before(true);
-    redis_server_write(&redis, "FLUSHALL");
-    crowd_in(&c);
-    written();
-    redis_server_thaw(&redis);
-    redis_server_answer(&redis);
+    crowd_in_behind(&c, "FLUSHALL");
     for (int i = 0; i < MANY; i++) { /* the window of the new life is open, and no release is told that its lease is lost */
         EXPECT(c.acquired[i], STORE_RECOVERING);
         EXPECT(c.released[i], STORE_RECOVERING);
@@ -519,16 +511,10 @@ END_TEST
 START_TEST(P2_many_calls_of_one_turn_after_a_new_attach_run_in_that)
 {
     struct crowd c;
+    char command[128];
 
-    warm_up();
-    hold_many(&c);
-    freeze_before(true);
-    redis_server_write(&redis, "SET %s{0}:node:%s 999 PX 60000", PREFIX,
-                       redis_store_node(one->redis)); /* as if attached anew by a later connection */
-    crowd_in(&c);
-    written();
-    redis_server_thaw(&redis);
-    redis_server_answer(&redis);
+    snprintf(command, sizeof(command), "SET %s{0}:node:%s 999 PX 60000", PREFIX, redis_store_node(one->redis));
+    crowd_in_behind(&c, command); /* as if attached anew by a later connection */
     crowd_granted(&c);
     crowd_released(&c, STORE_DONE, true);
     ck_assert_int_eq(one->attached, 2);

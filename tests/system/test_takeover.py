@@ -254,6 +254,30 @@ def test_who_listens_there_and_says_nothing(world, redis):
         conn.close()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_a_start_that_fails(world, redis, number):
+    """Broken: the signal is answered in the end that follows, when what it is about is gone already."""
+    folder = world.folder()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as mute:
+        mute.bind(f"{folder}/handover")
+        mute.listen()
+        mute.settimeout(30)
+        pawld = successor(world, redis, folder, ["127.0.0.1:0"], wait=None)
+        conn, _ = mute.accept()
+        pawld.expect_exit(1)
+        pawld.signal(number)
+        until(lambda: not pending(pawld.pid, number), what="caught")
+        conn.close()
+        assert pawld.wait(30) == 1
+        assert pawld.log("not_started") and not pawld.log("draining") and not pawld.log("reloading")
+
+
+def pending(pid, number):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        sets = [int(line.split()[1], 16) for line in status if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(bits >> (number - 1) & 1 for bits in sets)
+
+
 def test_the_socket_for_successors_is_private(world, redis):
     """Broken: whoever shares the machine can take all sockets."""
     folder = world.folder()
