@@ -90,7 +90,7 @@ def test_plain_http_on_a_tls_port_gets_a_plain_400(tls, request_line):
             conn.half_close()
         reply = conn.read_reply()
         assert reply.status == 400 and reply.json()["message"] == "this port speaks TLS: use https://"
-        assert conn.at_eof() and time.monotonic() - began < 5
+        assert conn.at_eof() and time.monotonic() - began < 8
     assert tls.log("tls_refused")[-1]["problem"] == "a plain HTTP request came where TLS is spoken"
 
 
