@@ -19,7 +19,7 @@ from pawltest.tls import server_arguments
 from pawltest.waiters import LONG_TTL, Waiter, at_times, close_all, gather, look, new_id
 from pawltest.wait import until
 
-SOON_S = 3.0  # less than the slow poll, which would cover for a wake-up that was lost
+SOON_S = 4.0  # less than the slow poll, which would cover for a wake-up that was lost
 LOCKS = 60  # a round
 
 WAYS = {
