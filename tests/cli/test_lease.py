@@ -122,9 +122,11 @@ def test_cmd_is_gone_before_the_end_of_what_may_be_held_p11(site, runner, name):
     """Broken: renewals that can't help any more keep CMD going past the lease's end. And the delay keeps others out after it. (P10)"""
     asked = now()
     run = runner(site.server, name, "--ttl", "2s", "--max-hold", "4s", "--lock-delay", "1s").until_beating()
+    left_ms = look(site.api, name)["max_hold_left_ms"]
+    end = now() + left_ms / 1000  # it begins at the grant, and pawl may be slow to start
     assert run.wait() == LOST
     last = run.beats()[-1]
-    assert asked + 4 - MARGIN_S - GRACE_S - 0.3 <= last < asked + 4
+    assert asked + 4 - MARGIN_S - GRACE_S - 0.3 <= last < end
     assert "max_hold" in run.stderr()
 
 
