@@ -2,7 +2,7 @@
 # Runs the pytest suite tests/NAME against a built pawld: run-pytest.sh NAME [PYTEST ARGUMENTS]
 #
 # Environment, all of it set by `make check` and found when run by hand: PAWLD and PAWL the programs under test, TOP_SRCDIR the sources, PYTHON_PYTEST the Python.
-# PAWL_TEST_JOBS: how many workers (4; most tests wait for something), where pytest-xdist is there. PAWL_SUITE_TIMEOUT: after how many seconds the suite is
+# PAWL_TEST_JOBS: how many workers (4, or what the suite's script says; most tests wait for something), where pytest-xdist is there. PAWL_SUITE_TIMEOUT: after how many seconds the suite is
 # ended and has failed (1200, with PAWL_TEST_LONG=1 14400).
 set -eu
 

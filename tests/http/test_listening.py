@@ -117,17 +117,17 @@ def test_a_unix_socket_of_somebody_else_is_not_removed_at_the_end(start_probe, t
 
 
 def test_nagle_is_off_for_clients(probe):
-    """40 replies to requests of two segments each: with Nagle and delayed acknowledgements they take 40 ms each."""
+    """200 replies to requests of two segments each: with Nagle and delayed acknowledgements they take 40 ms each, 8 s."""
     import time
 
     began = time.monotonic()
     with probe.connect() as conn:
         conn.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(40):
+        for _ in range(200):
             conn.send(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n")
             conn.send(b"x")
             conn.read_reply()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4
 
 
 # ---- the end

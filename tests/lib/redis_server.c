@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_S 20
+#define PATIENCE_S 60
 
 /* ---- the folder ---- */
 

@@ -11,6 +11,7 @@ from pawltest.http import Conn, parse_metrics, request_bytes
 from pawltest.proxy import Proxy
 from pawltest.redis import RedisServer, RespConn, RespError
 from pawltest.wait import always, until
+from pawltest.workers import next_of
 
 
 class Canned:
@@ -250,3 +251,28 @@ def test_redis_is_never_another_server_at_the_same_port(world):
     finally:
         second.close()
     assert first.command("PING") == "PONG"
+
+
+# ---- who runs which test
+
+
+def order_of(workers, pending):
+    """The files at which each of the workers is, when they take turns."""
+    at, taken = {}, []
+    while pending:
+        worker = len(taken) % workers
+        others = [file for other, file in at.items() if other != worker]
+        test = next_of(pending, lambda test: test[0], at.get(worker), others)
+        pending = [other for other in pending if other != test]
+        at[worker] = test[0]
+        taken.append(test)
+    return taken
+
+
+def test_workers_stay_with_their_files_and_then_help():
+    """Broken: a test is run twice or never, the tests of a file run beside each other though other files wait, or a worker is idle while there are tests."""
+    pending = ["a1", "a2", "b1", "b2", "b3", "c1", "c2", "c3", "c4", "c5"]
+    assert order_of(1, pending) == pending
+    assert order_of(2, pending) == ["a1", "b1", "a2", "b2", "c1", "b3", "c2", "c3", "c4", "c5"]
+    # the third worker finds a file of its own; who comes to the end of its file helps where the fewest are and most is left
+    assert order_of(3, pending) == ["a1", "b1", "c1", "a2", "b2", "c2", "c3", "b3", "c4", "c5"]

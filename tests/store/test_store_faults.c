@@ -606,7 +606,7 @@ START_TEST(C24_calls_made_while_the_connection_comes_back_are_held)
     RUN_UNTIL(now_us() > begun + 1200000, 3000); /* an old, steady connection */
     one->on_detached = in_event;
     redis_server_ok(&redis, "CLIENT KILL TYPE normal");
-    RUN_UNTIL(one->detached > first, 5000);
+    RUN_UNTIL(one->detached > first, 20000);
     submit(after);
     EXPECT(after, STORE_DONE);
     EXPECT(in_event, STORE_DONE);
@@ -630,7 +630,7 @@ START_TEST(C26_while_redis_is_gone_calls_fail_at_once_and_it_is_found_again)
     ck_assert_int_lt(now_us() - begun, 700000); /* not held until the deadline */
     for (int i = 0; i < 20; i++) {
         b = EXPECT(acquire(one, "L", 'a'), STORE_UNAVAILABLE);
-        ck_assert_int_lt(b->answered_us - b->submitted_us, 100000);
+        ck_assert_int_lt(b->answered_us - b->submitted_us, TIMEOUT_MS * 1000 / 2); /* at once, and not at its deadline */
     }
     ck_assert(!node_is_ready(one));
     ck_assert_str_ne(node_problem(one), "");
@@ -647,7 +647,7 @@ START_TEST(C27_a_redis_that_is_away_is_not_stormed)
     int64_t begun;
 
     redis_server_kill(&redis);
-    RUN_UNTIL(one->detached, 5000);
+    RUN_UNTIL(one->detached, 20000);
     store_get_status(one->store, &before);
     begun = now_us();
     while (now_us() < begun + 1500000) {
@@ -961,9 +961,9 @@ START_TEST(C19_a_replica_is_refused_and_a_promoted_one_found_again)
     redis_server_ok(&redis, "REPLICAOF 127.0.0.1 1");
     EXPECT(acquire(one, "M", 'a'), STORE_UNAVAILABLE);
     EXPECT(renew(two, "L", 'a', TTL_MS), STORE_UNAVAILABLE);
-    RUN_UNTIL(!node_is_ready(one) && !node_is_ready(two), 5000);
+    RUN_UNTIL(!node_is_ready(one) && !node_is_ready(two), 20000);
     fresh = rig_node(WINDOW_MS);
-    RUN_UNTIL(strstr(node_problem(fresh), "not a master") && strstr(node_problem(one), "not a master"), 5000);
+    RUN_UNTIL(strstr(node_problem(fresh), "not a master") && strstr(node_problem(one), "not a master"), 20000);
     ck_assert_str_eq(node_role(fresh), "replica");
     ck_assert_int_eq(fresh->attached, 0);
     EXPECT(release(one, "L", 'a'), STORE_UNAVAILABLE);
@@ -978,7 +978,7 @@ END_TEST
 START_TEST(C19_an_idle_node_notices_that_its_master_was_demoted)
 {
     redis_server_ok(&redis, "REPLICAOF 127.0.0.1 1");
-    RUN_UNTIL(!node_is_ready(one), 3000);
+    RUN_UNTIL(!node_is_ready(one), 20000);
 }
 END_TEST
 
@@ -1045,7 +1045,7 @@ START_TEST(C26_a_node_may_start_before_its_redis)
     ck_assert_int_lt(a->answered_us, a->submitted_us + 500000);
     ck_assert(!node_is_ready(early));
     rig_restart_redis();
-    RUN_UNTIL(early->attached, 5000);
+    RUN_UNTIL(early->attached, 20000);
     close_window();
     take(early, "L", 'a');
 }

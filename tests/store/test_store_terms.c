@@ -252,7 +252,7 @@ START_TEST(P10_a_rider_has_terms_of_its_own)
     gone->call.token = a->call.ret_token;
     gone->call.rider = &rider->call;
     submit(gone);
-    RUN_UNTIL(gone->answers == 1 && rider->answers == 1, 5000);
+    RUN_UNTIL(gone->answers == 1 && rider->answers == 1, 20000);
     ck_assert_int_eq(rider->call.result, STORE_DONE);
     ck_assert_int_eq(rider->call.holder.delay_ms, 10000);
     ck_assert_int_eq(EXPECT(renew(two, "L", 'b', TTL_MS), STORE_DONE)->call.ret_ttl_ms <= 2 * SHORT_MS, 1);
@@ -311,7 +311,7 @@ START_TEST(P4_P11_up_to_its_last_millisecond_a_lease_is_renewed_and_then_lost)
                 told_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
             ck_assert_int_lt(asked_us - a->answered_us, 4000 + SLACK_MS * 1000);
         } while (r->call.result == STORE_DONE);
-        RUN_UNTIL(is_free("L"), 1000);
+        RUN_UNTIL(is_free("L"), 20000);
         forget_asked();
     }
 }
@@ -538,7 +538,8 @@ START_TEST(P11_putting_back_and_renewing_again_and_again_does_not_push_the_bound
         hold_window_open();
         EXPECT(put_back(one, a, 1000), STORE_DONE); /* with a bound that the node knows as 4000 ms from now on: what stands is nearer */
         r = EXPECT(renew_known(i % 2 ? one : two, a, TTL_MS), STORE_DONE);
-        ck_assert_int_le(r->call.holder.most_ms, 4000 - (now_us() - a->answered_us) / 1000 + SLACK_MS);
+        /* less room than SLACK_MS: it is how far 5 rounds would push it */
+        ck_assert_int_le(r->call.holder.most_ms, 4000 - (now_us() - a->answered_us) / 1000 + 400);
         close_window();
         for (int64_t end = now_us() + 100000; now_us() < end;)
             turn();

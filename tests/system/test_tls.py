@@ -16,7 +16,7 @@ import time
 import pytest
 from pawltest.fixtures import LONG
 from pawltest.http import Api, Closed, Conn, lock_path, request_bytes
-from pawltest.pawld import run
+from pawltest.pawld import PATIENT, run
 from pawltest.tls import Authority, authority, context, open_raw, open_tls, server_arguments
 from pawltest.wait import until
 
@@ -90,7 +90,7 @@ def test_plain_http_on_a_tls_port_gets_a_plain_400(tls, request_line):
             conn.half_close()
         reply = conn.read_reply()
         assert reply.status == 400 and reply.json()["message"] == "this port speaks TLS: use https://"
-        assert conn.at_eof() and time.monotonic() - began < 5
+        assert conn.at_eof() and time.monotonic() - began < 8
     assert tls.log("tls_refused")[-1]["problem"] == "a plain HTTP request came where TLS is spoken"
 
 
@@ -268,7 +268,7 @@ def test_c18_term_with_clients_waiting_over_tls(world, redis):
 def test_c31_500_slow_senders_and_normal_clients_over_tls(world, redis):
     """A third is stuck in the handshake, a third in the head, a third in the body. Each ends within its limit; the others don't feel it."""
     count = 500 if LONG else 240
-    tls = tls_pawld(world, redis, "--request-timeout", "4s", "--body-timeout", "4s")
+    tls = tls_pawld(world, redis, *PATIENT, "--request-timeout", "4s", "--body-timeout", "4s")
     api = tls.api()
     hello = client_hello()
     slow = []

@@ -1,7 +1,7 @@
 """Waiting: who is granted, when, and what becomes of those who leave, come back or wait in vain. P6, P7 and P8 for waiters.
 
-Most tests run three times: holder and waiters on one node, and on two nodes over one Redis both ways. The races are in test_races.py, a
-Redis that goes away meanwhile in test_waiting_faults.py, crowds of thousands in test_waiting_crowds.py.
+Most tests run twice: holder and waiters on one node, and on two nodes over one Redis. PAWL_TEST_LONG=1 changes the two nodes over as well, which are
+alike. The races are in test_races.py, a Redis that goes away meanwhile in test_waiting_faults.py, crowds of thousands in test_waiting_crowds.py.
 """
 
 import signal
@@ -19,9 +19,10 @@ from pawltest.residue import residue, until_clean
 from pawltest.waiters import LONG_TTL, Waiter, close_all, gather, give_up, hold, in_line, look, new_id, position, standing
 from pawltest.wait import always, until
 
-SOON_S = 2.5  # "at once" on a busy machine; the poll that would cover for a lost wake-up comes after 4.5 s at the earliest
+SOON_S = 3.5  # "at once" on a busy machine; the poll that would cover for a lost wake-up comes after 4.5 s at the earliest
 POLL_S = 5.5  # the slow poll, at the latest
 HEARTBEAT_S = 4.0
+WAYS = ["same_node", "a_to_b"] + (["b_to_a"] if LONG else [])
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def pair():
     it.close()
 
 
-@pytest.fixture(params=["same_node", "a_to_b", "b_to_a"])
+@pytest.fixture(params=WAYS)
 def way(request, pair):
     """holder and waiter: the nodes that the holder and the waiters talk to; api and there: the calls of the two."""
     a, b = pair.nodes
@@ -41,7 +42,7 @@ def way(request, pair):
     return SimpleNamespace(redis=pair.redis, holder=holder, waiter=waiter, api=holder.api(), there=waiter.api())
 
 
-@pytest.fixture(params=["same_node", "a_to_b", "b_to_a"])
+@pytest.fixture(params=WAYS)
 def own_way(request, world, redis):
     """The same with nodes of the test's own, whose numbers it may count."""
     a, b = world.pawld(redis), world.pawld(redis)
@@ -103,8 +104,9 @@ def test_held_after_a_wait_says_by_whom_and_how_long(way, name):
     holder = value["holder"]
     assert (holder["owner"], holder["token"]) == ("holder", grant["token"])
     assert 0 < holder["ttl_ms"] < LONG_TTL and holder["held_ms"] >= 300
+    asked = time.monotonic()
     status, tried = way.there.acquire(name)
-    assert status == 409 and (tried["waiters"], tried["waited_ms"]) == (1, 0), tried
+    assert status == 409 and tried["waiters"] == 1 and tried["waited_ms"] <= (time.monotonic() - asked) * 1000 + 1, tried
     listed = [lock for lock in way.api.list(prefix=name)[1]["locks"] if lock["name"] == name]
     assert [lock["waiters"] for lock in listed] == [1]
     close_all([other])
@@ -580,7 +582,7 @@ def test_p7_the_wait_of_one_of_two_with_one_lease_id_ends_after_the_other_was_gr
 # ---------------------------------------------------------------- C13: the holder never releases
 
 
-@pytest.mark.parametrize("ttl_ms", [1, 2, 10, 999, 1000, 1001, 1500])
+@pytest.mark.parametrize("ttl_ms", [1, 2, 10, 999, 1000, 1001, 1500] if LONG else [1, 2, 1000, 1500])
 def test_c13_a_waiter_wakes_when_the_lease_runs_out(way, name, ttl_ms):
     """Broken: nobody says that a lease ran out, so waiters sleep far too long, or are granted too early. (C13)"""
     count = 20

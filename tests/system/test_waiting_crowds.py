@@ -5,7 +5,7 @@ import time
 import pytest
 
 from pawltest.fixtures import LONG
-from pawltest.pawld import binary
+from pawltest.pawld import PATIENT, binary
 from pawltest.residue import until_clean
 from pawltest.waiters import Waiter, close_all, gather, hold, look, position, standing
 from pawltest.wait import until
@@ -50,7 +50,7 @@ def commands(redis):
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_c36_commands_per_release_do_not_depend_on_the_waiters(world, redis, nodes):
     """Broken: a release wakes all waiters, or looks at all of them. (C36)"""
-    pawlds = [world.pawld(redis) for _ in range(nodes)]
+    pawlds = [world.pawld(redis, PATIENT) for _ in range(nodes)]
     addresses = [pawld.address for pawld in pawlds]
     api = pawlds[0].api()
     releases, found = 40, {}
@@ -84,8 +84,8 @@ def test_c36_commands_per_release_do_not_depend_on_the_waiters(world, redis, nod
 def test_ten_thousand_waiters_on_one_node(world, redis):
     """Broken: a parked waiter costs a lot, costs CPU while nothing happens, or is not granted in its turn."""
     count = 10_000 if LONG else 2_000
-    pawld = world.pawld(redis, ["--max-connections", "12000", "--max-waiters", "11000", "--max-waiters-per-lock", "11000"])
-    other = world.pawld(redis)
+    pawld = world.pawld(redis, [*PATIENT, "--max-connections", "12000", "--max-waiters", "11000", "--max-waiters-per-lock", "11000"])
+    other = world.pawld(redis, PATIENT)
     api = other.api()
     grant = hold(pawld.api(), "park")
     base = pawld.rss()
@@ -117,7 +117,7 @@ def test_ten_thousand_waiters_on_one_node(world, redis):
 def test_a_crowd_that_leaves_at_once(world, redis):
     """Broken: thousands that go at the same moment leave places behind, or hold up the others. (C35, P8)"""
     count = 5000 if LONG else 1500
-    pawld, other = world.pawld(redis), world.pawld(redis)
+    pawld, other = world.pawld(redis, PATIENT), world.pawld(redis, PATIENT)
     api = other.api()
     grant = hold(api, "leave")
     waiters = crowd(api, [pawld.address], "leave", count)

@@ -25,7 +25,7 @@
 
 #include "tests/lib/check_main.h"
 
-#define DEADLINE_MS 10000
+#define DEADLINE_MS 30000
 
 static char home[32]; /* TMPDIR of these tests */
 static char *path_before;

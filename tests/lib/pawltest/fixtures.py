@@ -28,13 +28,14 @@ from pawltest.process import socket_folder
 from pawltest.proxy import Proxy
 from pawltest.redis import RedisServer
 from pawltest.sentinel import Group
+from pawltest.workers import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
 TEST_DEADLINE_S = 180
 LONG = os.environ.get("PAWL_TEST_LONG") == "1"
 
 __all__ = [
     "world", "redis", "pawld", "api", "lose", "broker", "name",
-    "pytest_configure", "pytest_runtest_makereport", "pytest_runtest_protocol",
+    "pytest_configure", "pytest_runtest_makereport", "pytest_runtest_protocol", "pytest_collection_modifyitems", "pytest_xdist_make_scheduler",
 ]
 
 
