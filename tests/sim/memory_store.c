@@ -535,6 +535,9 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
         read_holder(m, c, lock);
         return RAN_HELD;
     }
+    if (was_lease(lock) && !is_lease(m, lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0 && lock->node == c->node->number &&
+        lock->confirm == c->asked.confirm) /* of an earlier run of this call, and over before it could be told */
+        bury(m, lock, lock->token, 0);
     if (is_delayed(m, lock) && !overlooked) {
         if (!enqueue(m, c, lock))
             return RAN_FULL;
