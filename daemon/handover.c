@@ -198,6 +198,14 @@ void handover_take(struct handover *h)
 
 /* ---- the successor, seen from its predecessor ---- */
 
+/* It keeps its end open for as long as this process lives. So one that has closed it took over and died, while this process was stalled, and would leave nobody. */
+static bool has_closed(int fd)
+{
+    char ignored;
+
+    return recv(fd, &ignored, 1, MSG_DONTWAIT | MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EINTR);
+}
+
 static void on_successor(evutil_socket_t fd, short what, void *arg)
 {
     struct handover *h = arg;
@@ -207,7 +215,7 @@ static void on_successor(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n != (ssize_t)sizeof(take) - 1 || memcmp(packet, take, sizeof(take) - 1) != 0) {
+    if (n != (ssize_t)sizeof(take) - 1 || memcmp(packet, take, sizeof(take) - 1) != 0 || has_closed(fd)) {
         log_warn("successor_left", LOG_STR("path", h->path));
         drop(&h->successor, &h->successor_event);
         return;

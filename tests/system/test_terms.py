@@ -137,6 +137,24 @@ def test_p10_a_client_that_leaves_before_it_is_told_leaves_no_delay(pair, name):
     until(lambda: a.api().acquire(name)[0] == 200, 20, "it is free")
 
 
+def test_p10_the_next_waiter_learns_of_the_delay_when_the_first_leaves_in_it(pair, name):
+    """Broken: only the first in the line was told when the delay ends; it leaves, and the next, at another node, comes upon it by its slow poll. (P6)"""
+    a, b = pair
+    take(a, name, LONG_TTL, lock_delay_ms=600)
+    first = Waiter(b.address, name, wait_ms=30_000)
+    standing(a.api(), name, 1)
+    second = Waiter(a.address, name, wait_ms=30_000)
+    standing(a.api(), name, 2)
+    broken = time.monotonic()
+    assert b.api().brk(name, reason="test")[0] == 200
+    first.leave("close")
+    second.granted()
+    took = time.monotonic() - broken
+    assert 0.6 <= took < 0.6 + PROMPT_S  # the poll comes 4.5 s after the waiter, at the earliest
+    for waiter in (first, second):
+        waiter.close()
+
+
 def test_p10_through_the_death_of_the_node_that_granted(world, redis, name):
     """Broken: the delay is kept by a node, and dies with it."""
     a, b = world.pawld(redis, WINDOW), world.pawld(redis, WINDOW)
