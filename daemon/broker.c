@@ -968,6 +968,8 @@ static void broken(struct broker_request *r)
                                 .caller = ""};
 
     tell_broken(r);
+    if (r->call.ret_broken.text[0]) /* also what a call confirms that ran before, and whose answer waits for replicas */
+        lease_table_give_up(b->leases, r->name, r->name_len, &r->call.ret_broken, r->call.ret_confirm);
     lease_table_see(b->leases, r->name, r->name_len, holder->token + 1);
     remember_delay(b, &lease, broker_now_us(b) + holder->delay_ms * 1000);
     set_alarm(b);
