@@ -100,7 +100,7 @@ struct broker {
     int64_t sweep_left, sweep_us; /* places that may be examined, as of then */
     uint64_t confirms;
     unsigned jitter;
-    bool attached, draining, tries_only; /* tries_only: while draining, acquires that don't wait are served */
+    bool attached, recovering, draining, tries_only; /* tries_only: while draining, acquires that don't wait are served */
 };
 
 static void call_done(struct store_call *call);
@@ -429,10 +429,10 @@ static void owe(struct broker_request *r)
 static void settle(struct broker_request *r)
 {
     struct broker *b = r->broker;
-    int64_t over_us = r->submitted_us + (r->ttl_ms + r->wait_ms + 2 * b->config.call_timeout_ms) * 1000;
+    int64_t over_us = r->submitted_us + (r->ttl_ms + r->delay_ms + r->wait_ms + 2 * b->config.call_timeout_ms) * 1000;
 
     heap_remove(&b->ends, &r->end);
-    if (over_us < broker_now_us(b) && !r->queued) { /* a grant ends by itself, a place does not */
+    if (over_us < broker_now_us(b) && !r->queued) { /* a grant ends by itself, and so does the delay after it; a place does not */
         let_go(r);
         return;
     }
@@ -728,6 +728,8 @@ static void granted(struct broker_request *r)
     take_ends(r);
     if (broker_left_ms(b, r->lease_until_us) < 1) {
         r->unsettled = fresh;
+        if (!fresh)
+            remember_lease(r); /* its delay is this node's matter, since the lease was */
         answer(r, PAWL_E_STORE_UNAVAILABLE, "the grant came too late to be of use and is given back");
         return;
     }
@@ -966,6 +968,8 @@ static void broken(struct broker_request *r)
                                 .caller = ""};
 
     tell_broken(r);
+    if (r->call.ret_broken.text[0]) /* also what a call confirms that ran before, and whose answer waits for replicas */
+        lease_table_give_up(b->leases, r->name, r->name_len, &r->call.ret_broken, r->call.ret_confirm);
     lease_table_see(b->leases, r->name, r->name_len, holder->token + 1);
     remember_delay(b, &lease, broker_now_us(b) + holder->delay_ms * 1000);
     set_alarm(b);
@@ -1054,6 +1058,15 @@ static void call_refused(struct broker_request *r)
     }
 }
 
+/* A repeat took the lease from the node that vouched for it, which was told to forget it; and its client has left. Whoever was told by an earlier call
+ * holds it all the same, so somebody has to vouch for it. */
+static void taken_over(struct broker_request *r)
+{
+    take_ends(r);
+    remember_lease(r);
+    next_look(r->broker, r);
+}
+
 /* ---- every answer of the store comes in here ---- */
 
 /* The client left while the store was busy. */
@@ -1085,6 +1098,8 @@ static void left_answered(struct broker_request *r)
         r->queued = call->ret_ticket > 0;
     if (call->result == STORE_DONE || call->result == STORE_REPEATED || call->result == STORE_NOT_REPLICATED)
         r->queued = false;
+    if (call->result == STORE_REPEATED || (call->result == STORE_NOT_REPLICATED && !call->ret_fresh))
+        taken_over(r);
     if (call->result == STORE_REPEATED && twin(r))
         try_again(twin(r)); /* will be told the same */
     if (r->unsettled || r->queued)
@@ -1259,8 +1274,9 @@ static void put_back_answered(struct broker_request *r)
     } else if (r->call.result == STORE_LOST && lives) {
         lease_gone(r);
     } else if (r->call.result != STORE_LOST) {
-        /* the next attach begins again; a store that failed for another reason is asked again soon */
-        lease_table_take_again(r->over ? b->delays : b->leases, r->name, r->name_len, &r->lease_id);
+        /* the next attach begins again; a store that failed for another reason is asked again soon. The lease may have ended meanwhile: then for its delay */
+        lease_table_take_again(b->leases, r->name, r->name_len, &r->lease_id);
+        lease_table_take_again(b->delays, r->name, r->name_len, &r->lease_id);
         b->put_again_us = broker_now_us(b) + PUT_AGAIN_US;
     }
     let_go(r);
@@ -1566,6 +1582,10 @@ static void expire_leases(struct broker *b, int64_t now)
     for (int i = 0; i < EXPIRED_AT_ONCE && (lease = lease_table_due(b->leases, now)) != NULL; i++) {
         tell_expired(b, lease);
         remember_delay(b, lease, lease->deadline_us + lease->delay_ms * 1000);
+        if (b->recovering && lease->delay_ms > 0) { /* it may not have been put back yet: the round goes on with what is left of it */
+            lease_table_take_again(b->delays, lease->name, lease->name_len, &lease->id);
+            b->put_again_us = earlier(b->put_again_us, now);
+        }
         (void)lease_table_expire(b->leases, now, 1);
     }
     (void)lease_table_expire(b->delays, now, EXPIRED_AT_ONCE);
@@ -1609,6 +1629,7 @@ static void on_attached(void *arg, bool new_life, bool window_open)
     struct broker *b = arg;
 
     b->attached = true;
+    b->recovering = window_open;
     tell_store(b, EVENT_ATTACHED, new_life ? "a new life of the data" : "the data are those known before");
     if (new_life || window_open) {
         lease_table_begin_round(b->leases);
@@ -1626,7 +1647,7 @@ static void on_detached(void *arg)
 
     if (b->attached)
         tell_store(b, EVENT_DETACHED, NULL);
-    b->attached = false;
+    b->attached = b->recovering = false;
     lease_table_answers_lost(b->leases);
     lease_table_answers_lost(b->delays);
 }
@@ -1641,6 +1662,7 @@ static void on_look(void *arg)
 
 static void on_window_closed(void *arg)
 {
+    ((struct broker *)arg)->recovering = false;
     tell_store(arg, EVENT_WINDOW_CLOSED, NULL);
     on_look(arg);
 }

@@ -29,6 +29,8 @@
 
 #define BACKLOG      4
 #define ASK_S        5
+#define LISTEN_TRIES 100
+#define LISTEN_US    100000
 #define PACKET_BYTES (64 + HANDOVER_SOCKETS_MAX * (HANDOVER_ASKED_MAX + 1))
 
 static const char greeting[] = "pawl-sockets 1\n", busy[] = "busy", take[] = "take";
@@ -40,6 +42,8 @@ struct handover {
     struct unix_file file;
     int server, successor, predecessor; /* -1: none */
     struct event *server_event, *successor_event, *predecessor_event;
+    struct event *listen_event;
+    int listen_tries;
 };
 
 /* A control message of as many descriptors as there can be, aligned. */
@@ -198,6 +202,14 @@ void handover_take(struct handover *h)
 
 /* ---- the successor, seen from its predecessor ---- */
 
+/* It keeps its end open for as long as this process lives. So one that has closed it took over and died, while this process was stalled, and would leave nobody. */
+static bool has_closed(int fd)
+{
+    char ignored;
+
+    return recv(fd, &ignored, 1, MSG_DONTWAIT | MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EINTR);
+}
+
 static void on_successor(evutil_socket_t fd, short what, void *arg)
 {
     struct handover *h = arg;
@@ -207,7 +219,7 @@ static void on_successor(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n != (ssize_t)sizeof(take) - 1 || memcmp(packet, take, sizeof(take) - 1) != 0) {
+    if (n != (ssize_t)sizeof(take) - 1 || memcmp(packet, take, sizeof(take) - 1) != 0 || has_closed(fd)) {
         log_warn("successor_left", LOG_STR("path", h->path));
         drop(&h->successor, &h->successor_event);
         return;
@@ -303,6 +315,26 @@ int handover_listen(struct handover *h, char *problem, size_t cap)
     return fail(problem, cap, h->path, strerror(ENOMEM));
 }
 
+static void on_listen(evutil_socket_t fd, short what, void *arg)
+{
+    const struct timeval pause = {.tv_usec = LISTEN_US};
+    struct handover *h = arg;
+    char problem[256];
+
+    (void)fd;
+    (void)what;
+    if (handover_listen(h, problem, sizeof(problem)) == 0)
+        return;
+    if (++h->listen_tries >= LISTEN_TRIES || event_add(h->listen_event, &pause) != 0)
+        log_error("no_handover", LOG_STR("problem", problem));
+}
+
+void handover_listen_soon(struct handover *h)
+{
+    h->listen_tries = 0;
+    on_listen(-1, 0, h);
+}
+
 /* ---- making and freeing ---- */
 
 struct handover *handover_new(struct event_base *base, const char *path, int link, const struct handover_owner *owner)
@@ -319,7 +351,8 @@ struct handover *handover_new(struct event_base *base, const char *path, int lin
     h->path = path;
     h->server = h->successor = -1;
     h->predecessor = link;
-    if (link >= 0 && watch(h, link, on_predecessor, &h->predecessor_event) != 0) {
+    h->listen_event = evtimer_new(base, on_listen, h);
+    if (!h->listen_event || (link >= 0 && watch(h, link, on_predecessor, &h->predecessor_event) != 0)) {
         handover_free(h);
         return NULL;
     }
@@ -334,5 +367,7 @@ void handover_free(struct handover *h)
     unix_file_remove(&h->file);
     drop(&h->successor, &h->successor_event);
     drop(&h->predecessor, &h->predecessor_event);
+    if (h->listen_event)
+        event_free(h->listen_event);
     free(h);
 }

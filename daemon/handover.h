@@ -68,4 +68,7 @@ bool handover_has_successor(const struct handover *h);
 /* Listens at the path. Returns 0, or -1 with a sentence. */
 int handover_listen(struct handover *h, char *problem, size_t cap);
 
+/* The same after a predecessor, whose death is seen before all of its sockets are closed: tries again for some seconds, and logs when it comes to nothing. */
+void handover_listen_soon(struct handover *h);
+
 #endif

@@ -137,13 +137,19 @@ static void read_holder(struct store_holder *holder, const redisReply *reply, si
     holder->delay_ms = holder->most_ms = 0;
 }
 
-static void read_woken(struct store_call *call, const redisReply *reply, size_t i)
+/* "" where there is none. */
+static void read_id(struct lease_id *ret, const redisReply *reply, size_t i)
 {
     size_t len;
     const char *id = redis_answer_text(reply, i, &len);
 
-    if (lease_id_parse(id, len, &call->ret_woken) != 0)
-        call->ret_woken.text[0] = '\0';
+    if (lease_id_parse(id, len, ret) != 0)
+        ret->text[0] = '\0';
+}
+
+static void read_woken(struct store_call *call, const redisReply *reply, size_t i)
+{
+    read_id(&call->ret_woken, reply, i);
 }
 
 /* ---- one function an operation ---- */
@@ -248,6 +254,8 @@ static enum store_result read_break(struct store_call *call, const redisReply *r
     read_holder(&call->holder, reply, 2);
     read_woken(call, reply, 6);
     call->holder.delay_ms = redis_answer_number(reply, 7);
+    read_id(&call->ret_broken, reply, 8);
+    call->ret_confirm = (uint64_t)redis_answer_number(reply, 9);
     return STORE_DONE;
 }
 

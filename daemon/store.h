@@ -109,7 +109,8 @@ struct store_call {
     int64_t ret_ttl_ms;  /* acquire, renew: from sent_us; check: left when answered */
     int64_t ret_granted_ms;
     uint64_t
-        ret_confirm; /* acquire, renew: the number that the lease stands under now; of a node's numbers for a lease the later is the greater */
+        ret_confirm; /* acquire, renew: the number that the lease stands under now; of a node's numbers for a lease the later is the greater. Break: the one that
+                        it stood under, with ret_broken */
     int64_t ret_replicas;       /* acquire, renew: copies that have it, where that is waited for */
     bool ret_fresh;             /* acquire: NOT_REPLICATED: granted by this very call, so it can be undone */
     int64_t ret_ticket;         /* acquire that did not get it: the place taken, 0 none */
@@ -118,6 +119,7 @@ struct store_call {
     bool ret_undone;            /* cancel: a grant was taken back */
     bool ret_own;               /* cancel: this lease id holds the lock, by another call */
     bool ret_recovering;        /* inspect, list */
+    struct lease_id ret_broken; /* break: the lease's, if it stood under a number of this node's, which is told by this alone; "" else */
     struct lease_id ret_woken;  /* acquire: TURN; release, break, cancel: the waiter of this node whose turn it is, "" none */
     struct store_holder holder; /* acquire: HELD, DELAYED; break, inspect, cancel; renew, acquire: the lease's owner, delay and bound */
 

@@ -47,12 +47,11 @@ static void on_look(void *arg)
 static void on_predecessor_gone(void *arg)
 {
     struct takeover *t = arg;
-    char problem[256];
 
     if (t->waiting)
         accept_from_now_on(t);
-    if (!drain_has_begun(t->parts.drain) && handover_listen(t->handover, problem, sizeof(problem)) != 0)
-        log_error("no_handover", LOG_STR("problem", problem));
+    if (!drain_has_begun(t->parts.drain))
+        handover_listen_soon(t->handover);
 }
 
 /* ---- with a successor ---- */

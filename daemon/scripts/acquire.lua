@@ -90,6 +90,12 @@ if lease and lease.id ~= id then
     return {'held', fence, ticket, redis.call('ZCARD', KEYS[6]), lease.token, left_of(lease), math.max(0, now_ms() - lease.granted), lease.owner, lease.delay}
 end
 
+-- Made by an earlier run of this very call, and over before anybody could be told: it was never held, and nothing is delayed by it.
+if ended and ended.id == id and ended.node == own and ended.confirm == confirm then
+    redis.call('DEL', KEYS[5])
+    ended, stored = nil, false
+end
+
 if ended or delayed then
     local ticket = enqueue()
     if not ticket then

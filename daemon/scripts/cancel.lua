@@ -37,7 +37,7 @@ if ARGV[7] ~= '0' then
     end
 end
 local woken = ''
-if not window and (undone == 1 or (was_first and (not stored or released))) then
+if not window and (undone == 1 or (was_first and not lease and not foreign)) then -- in a delay the next one has to know until when
     woken = wake_next(own)
 end
 local answer = {'cancelled', fence, undone, woken, redis.call('ZCARD', KEYS[6]), 0, 0, 0, '', lease and lease.id == id and 1 or 0, 0}

@@ -9,9 +9,11 @@ but what it tried.
          locks, since they share a fence.
     P4   only the holder's lease id renews or releases: a stranger never, nobody after the lease was released or another was granted.
     P5   a ttl told is not more than was asked for; within the ttl that it was told a holder is not told that the lease is lost.
+    P10  after a lease with a delay that nobody tried to release, no other is granted before the delay is over, counted from its earliest end.
+    P11  a holder is not told of a time beyond the bound that its lease was asked with, counted from the reading of its grant.
     register   a register that compares tokens never takes a write of a lease after one of a lease that was granted later.
 
-What excuses a P1 or a lost lease, and nothing else does (docs/guarantees.md):
+What excuses a P1, a P10 or a lost lease, and nothing else does (docs/guarantees.md):
     - somebody broke the lock;
     - Redis lost its data (a fault with "loss"), and a node that had granted or last renewed the lease died since then, or was stopped, starved or
       cut off from Redis at some time between the loss and the first grant after it, which is when the recovery window was over at the latest;
@@ -19,7 +21,9 @@ What excuses a P1 or a lost lease, and nothing else does (docs/guarantees.md):
     - it was told while it was not agreed who is master, or two were, by a node that died, was stopped, starved or cut off in that time: the node may have
       stayed with the deposed one;
     - the lease is one that was excused so against this other one already, and its node, which has to be told so first, confirmed it again.
-P2 is excused for the last of these alone: a node that was left with a deposed master hands out lesser tokens there (docs/guarantees.md). The register
+For a delay, the node that broke the lease counts with those of the lease; a break whose outcome nobody was told leaves nobody to put the delay back after a loss.
+P11 may be off by what putting back takes, for each loss, and is not judged where the clock of Redis was set back.
+P2 is excused for the last but one of these alone: a node that was left with a deposed master hands out lesser tokens there (docs/guarantees.md). The register
 is never excused; in it such a grant is no newer than its token says.
 """
 
@@ -32,6 +36,7 @@ FOREVER = float("inf")
 # What keeps a node from Redis (fault -> the node died with its lease table?)
 IMPAIRS = {"node_stop": False, "node_kill": True, "node_term": True, "net_cut": False, "net_hole": False, "net_stall": False, "net_slow": False,
            "node_starved": False, "net_blind": False, "net_half": False}
+PUT_BACK_S = 1.1  # the store timeout of the nodes, and a little: by so much a loss may move a bound
 LEARN_S = 1.5  # after the sentinels' agreement about another master, until every node that is not impaired has surely turned to it
 RESTART_S = 5.0  # from the death of a node until it has been started again and has found a master
 
@@ -79,6 +84,7 @@ class Faults:
         self.losses = [fault for fault in self.all if fault.loss]
         self.disputes = [fault for fault in self.all if fault.what == "two_masters"]
         self.forward = [fault for fault in self.all if fault.what == "clock_forward"]
+        self.back = [fault for fault in self.all if fault.what == "clock_back"]
         self.of_node = collections.defaultdict(list)
         for fault in self.all:
             if fault.what in IMPAIRS:
@@ -193,6 +199,8 @@ class Checker:
     def run(self):
         for lock in self.locks:
             self._exclusion(lock)
+            self._delays(lock)
+            self._bounds(lock)
             self._fence(lock.grants, f"lock {lock.name}")
             self._same_token(lock)
             self._ownership(lock)
@@ -216,15 +224,15 @@ class Checker:
     def deposed(self, call):
         return self.stayed({call["node"]}, self.asked(call), call["got"])
 
-    def excuse(self, piece, until):
-        """Why the lease of this piece may have ended early, before `until`; None if nothing excuses it."""
+    def excuse(self, piece, until, nodes=frozenset()):
+        """Why the lease of this piece may have ended early, before `until`; None if nothing excuses it. `nodes`: others that it depends on."""
         sent = piece.call["sent"]
         if any(fault.meets(sent, until) for fault in self.faults.forward):
             return "clock set forward"
         for loss in self.faults.losses:
-            if loss.meets(sent, until) and self.faults.impaired(piece.nodes, sent, loss.start, min(until, self.closed_by(loss))):
+            if loss.meets(sent, until) and self.faults.impaired(piece.nodes | nodes, sent, loss.start, min(until, self.closed_by(loss))):
                 return "loss, and its node could not put it back"
-        if self.stayed(piece.nodes, sent, piece.call["got"]):
+        if self.stayed(piece.nodes | nodes, sent, until if nodes else piece.call["got"]):
             return "its node may have stayed with a deposed master"
         return None
 
@@ -254,6 +262,44 @@ class Checker:
             live.append(piece)
             if any(piece.call["sent"] < loss.start and loss.stop < piece.end for loss in self.faults.losses):
                 self.verdict.counts["leases told before a loss and live after it"] += 1
+
+    def _delays(self, lock):
+        """P10. A release that was told 410 released nothing; any other may have."""
+        for piece in lock.pieces:
+            grant = lock.grant_of(piece.lease, piece.call["token"])
+            if not grant or not grant.get("delay_ms") or any(c["verb"] == "release" and c["status"] != 410 for c in lock.leases[piece.lease]):
+                continue
+            self.verdict.counts["delays"] += 1
+            free = piece.end + grant["delay_ms"] / 1000 - SLACK_S
+            for other in lock.grants:
+                if other["lease"] == piece.lease or other["token"] <= piece.call["token"] or not piece.end <= other["got"] < free:
+                    continue
+                excuse = self._delay_excuse(lock, piece, other["got"])
+                if not excuse and self.deposed(other):
+                    excuse = "the other's node may have stayed with a deposed master"
+                if excuse:
+                    self.verdict.excused[f"P10: {excuse}"] += 1
+                else:
+                    self.verdict.violation("P10", f"{lock.name} was granted {(free - other['got']) * 1000:.0f} ms before a delay was over", piece.call, other)
+
+    def _delay_excuse(self, lock, piece, until):
+        breaks = [brk for brk in lock.breaks if done_by(brk) >= piece.call["sent"] and brk["sent"] <= until]
+        for loss in self.faults.losses:
+            if any(loss.meets(brk["sent"], until) and brk["status"] in (None, 503) for brk in breaks):
+                return "loss, and nobody was told of the break"
+        return self.excuse(piece, until, {brk["node"] for brk in breaks})
+
+    def _bounds(self, lock):
+        """P11."""
+        for call in filter(told, lock.calls):
+            grant = lock.grant_of(call["lease"], call["token"])
+            if not grant or not grant.get("hold_ms") or any(fault.meets(grant["sent"], call["got"]) for fault in self.faults.back):
+                continue
+            self.verdict.counts["bounds"] += 1
+            losses = sum(loss.meets(grant["sent"], call["got"]) for loss in self.faults.losses)
+            over = certain_end(call) - (grant["got"] + grant["hold_ms"] / 1000 + losses * PUT_BACK_S)
+            if over > 0:
+                self.verdict.violation("P11", f"a lease of {lock.name} is to live {over * 1000:.0f} ms beyond its bound", grant, call)
 
     def _fence(self, grants, where):
         """Against the greatest token that had been read before the grant can have been made."""
@@ -307,13 +353,14 @@ class Checker:
     def _statements(self, lock):
         """P5 in what was told."""
         for lease, calls in lock.leases.items():
-            asked = 0
+            asked, begun = 0, min(call["sent"] for call in calls)
             for call in sorted(calls, key=lambda call: call["sent"]):
                 if call["verb"] not in ("acquire", "renew"):
                     continue
                 asked = max(asked, call["ask_ttl_ms"])
                 most = call["ask_ttl_ms"] if call["verb"] == "renew" else asked
-                if call["status"] == 200 and not 0 < call["ttl_ms"] <= most:
+                longer = call["verb"] == "acquire" and any(fault.meets(begun, call["got"]) for fault in self.faults.back)  # a lease that stood has more left
+                if call["status"] == 200 and not (0 < call["ttl_ms"] and (call["ttl_ms"] <= most or longer)):
                     self.verdict.violation("P5", f"a ttl of {call['ttl_ms']} ms was told where {most} were asked for", call)
         pieces = collections.defaultdict(list)
         for piece in lock.pieces:

@@ -52,7 +52,8 @@ class Client:
         """The record of the call, which is in the history."""
         node = self.node() if node is None else node
         record = {"verb": verb, "lock": lock, "lease": lease, "client": self.number, "node": node, "status": None, "token": None,
-                  "ask_ttl_ms": params.get("ttl_ms", 0), "wait_ms": params.get("wait_ms", 0)}
+                  "ask_ttl_ms": params.get("ttl_ms", 0), "wait_ms": params.get("wait_ms", 0), "delay_ms": params.get("lock_delay_ms", 0),
+                  "hold_ms": params.get("max_hold_ms", 0)}
         if lease:
             params["lease_id"] = lease
         record["sent"] = now()
@@ -90,6 +91,15 @@ class Client:
         self.call("release", lock, lease=lease)
         return None
 
+    def terms(self, often):
+        """What is asked of some leases: that nobody is granted right after them, or that they end by themselves."""
+        terms = {}
+        if self.dice.random() < often:
+            terms["lock_delay_ms"] = self.dice.choice((200, 700, 2000))
+        if self.dice.random() < often:
+            terms["max_hold_ms"] = self.dice.choice((1000, 2500))
+        return terms
+
     def write(self, lock, record):
         self.registers[lock].write(record["lease"], record["token"])
 
@@ -115,7 +125,7 @@ class Client:
 
     def renew_often(self, lock):
         """A long work that renews, through whatever node answers, and also when a renewal failed."""
-        lease = self.acquire(lock, ttl_ms=self.dice.choice((1000, 2000, 5000)))
+        lease = self.acquire(lock, ttl_ms=self.dice.choice((1000, 2000, 5000)), **self.terms(0.3))
         for _ in range(self.dice.randrange(2, 12) if lease else 0):
             self.pause(0.05, 0.4)
             record = self.call("renew", lock, lease=lease["lease"], ttl_ms=self.dice.choice((1000, 3000, 6000)))
@@ -127,7 +137,7 @@ class Client:
 
     def stall(self, lock):
         """Sleeps over the end of its lease, then goes on as if nothing had been."""
-        lease = self.acquire(lock, ttl_ms=self.dice.choice((100, 300, 700)))
+        lease = self.acquire(lock, ttl_ms=self.dice.choice((100, 300, 700)), **self.terms(0.3))
         if lease:
             self.write(lock, lease)
             self.pause(lease["ttl_ms"] / 1000, lease["ttl_ms"] / 1000 + 0.5)
@@ -137,7 +147,7 @@ class Client:
 
     def leave(self, lock):
         """Takes the lock and is not heard of again."""
-        lease = self.acquire(lock, ttl_ms=self.dice.choice((200, 800, 2000)))
+        lease = self.acquire(lock, ttl_ms=self.dice.choice((200, 800, 2000)), **self.terms(0.3))
         if lease:
             self.write(lock, lease)
 
@@ -153,7 +163,7 @@ class Client:
 
     def repeat(self, lock):
         """Asks twice for what it has, at two nodes."""
-        lease = self.acquire(lock, ttl_ms=2000)
+        lease = self.acquire(lock, ttl_ms=2000, **self.terms(0.2))
         if lease:
             again = self.call("acquire", lock, lease=lease["lease"], ttl_ms=self.dice.choice((500, 3000)))
             self.write(lock, again if again["status"] == 200 else lease)
@@ -172,7 +182,7 @@ class Client:
     def wander(self, lock):
         """Takes at one node, renews at a second, gives back at a third."""
         nodes = self.dice.sample(range(len(self.sockets)), 3)
-        lease = self.acquire(lock, node=nodes[0], ttl_ms=3000)
+        lease = self.acquire(lock, node=nodes[0], ttl_ms=3000, **self.terms(0.2))
         if lease:
             self.pause(0.0, 0.2)
             self.call("renew", lock, nodes[1], lease["lease"], ttl_ms=3000)

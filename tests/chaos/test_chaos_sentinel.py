@@ -1,4 +1,4 @@
-"""P1, P2, P4, P5 and a guarded register under faults by dice, over a master and its replica under sentinels."""
+"""P1, P2, P4, P5, P10, P11 and a guarded register under faults by dice, over a master and its replica under sentinels."""
 
 import pytest
 

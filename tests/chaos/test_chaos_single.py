@@ -1,4 +1,4 @@
-"""P1, P2, P4, P5 and a guarded register under faults by dice, over one Redis."""
+"""P1, P2, P4, P5, P10, P11 and a guarded register under faults by dice, over one Redis."""
 
 import pytest
 

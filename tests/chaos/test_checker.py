@@ -13,9 +13,9 @@ class Book:
     def __init__(self):
         self.records = []
 
-    def call(self, verb, lease, at, status=200, lock="l", node=0, ttl_ms=TTL, took=0.01, told_ms=None, waited_ms=0, token=None):
+    def call(self, verb, lease, at, status=200, lock="l", node=0, ttl_ms=TTL, took=0.01, told_ms=None, waited_ms=0, token=None, **terms):
         record = {"kind": "call", "verb": verb, "lock": lock, "lease": lease, "client": 1, "node": node, "sent": at, "got": at + took, "status": status,
-                  "token": token, "ask_ttl_ms": ttl_ms, "wait_ms": 0, "waited_ms": waited_ms}
+                  "token": token, "ask_ttl_ms": ttl_ms, "wait_ms": 0, "waited_ms": waited_ms, **terms}
         if status == 200 and verb in ("acquire", "renew"):
             record["ttl_ms"] = ttl_ms if told_ms is None else told_ms
         self.records.append(record)
@@ -308,3 +308,52 @@ def test_a_reply_that_cannot_be_read(book):
     book.acquire("a", 1, 5)
     book.records[0]["malformed"] = True
     assert book.found() == ["reply"]
+
+
+# ---------------------------------------------------------------- P10, P11
+
+
+def delayed(book, **how):
+    return book.acquire("a", 1, 5, ttl_ms=1000, delay_ms=2000, **how)
+
+
+def test_p10_a_grant_in_the_delay(book):
+    assert delayed(book).acquire("b", 3, 6).found() == ["P10"]
+    assert delayed(Book()).acquire("b", 4.1, 6).found() == []
+    assert delayed(Book()).renew("a", 1.5, 5, ttl_ms=2000).acquire("b", 5, 6).found() == ["P10"]
+
+
+def test_p10_a_release_frees_it_and_one_that_came_late_does_not(book):
+    assert delayed(book).release("a", 1.5, 5).acquire("b", 1.6, 6).found() == []
+    assert delayed(Book()).release("a", 1.5, status=503).acquire("b", 1.6, 6).found() == []
+    assert delayed(Book()).release("a", 2.5, status=410).acquire("b", 2.6, 6).found() == ["P10"]
+
+
+def test_p10_it_is_counted_from_a_break(book):
+    assert delayed(book).call("break", None, 1.5).acquire("b", 3, 6).found() == ["P10"]
+    assert delayed(Book()).call("break", None, 1.5).acquire("b", 3.6, 6).found() == []
+
+
+def test_p10_a_loss_excuses_it_where_its_node_was_away_or_nobody_knows_of_the_break(book):
+    assert delayed(book).lose(1.5).acquire("b", 3, 6).found() == ["P10"]
+    assert with_fault(delayed(Book()).lose(1.5).acquire("b", 3, 6), "node_kill", 1.6, 1.7, 0).found() == []
+    assert delayed(Book()).call("break", None, 1.3, node=1).lose(1.5).acquire("b", 3, 6).found() == ["P10"]
+    assert with_fault(delayed(Book()).call("break", None, 1.3, node=1).lose(1.5).acquire("b", 3, 6), "node_kill", 1.6, 1.7, 1).found() == []
+    assert delayed(Book()).call("break", None, 1.3, status=503).lose(1.5).acquire("b", 3, 6).found() == []
+
+
+def test_p11_a_renewal_beyond_the_bound(book):
+    assert book.acquire("a", 1, 5, ttl_ms=1000, hold_ms=3000).renew("a", 2, 5, ttl_ms=5000).found() == ["P11"]
+    assert Book().acquire("a", 1, 5, ttl_ms=1000, hold_ms=3000).renew("a", 2, 5, ttl_ms=5000, told_ms=2000).found() == []
+
+
+def test_p11_a_loss_moves_it_by_what_putting_back_takes(book):
+    assert book.acquire("a", 1, 5, ttl_ms=1000, hold_ms=3000).lose(1.5).renew("a", 2, 5, ttl_ms=3000).found() == []
+    assert Book().acquire("a", 1, 5, ttl_ms=1000, hold_ms=3000).lose(1.5).renew("a", 2, 5, ttl_ms=4000).found() == ["P11"]
+    assert Book().acquire("a", 1, 5, ttl_ms=1000, hold_ms=3000).fault("clock_back", 1.5, 1.6).renew("a", 2, 5, ttl_ms=4000).found() == []
+
+
+def test_p5_a_repeat_may_tell_of_more_where_the_clock_was_set_back(book):
+    assert book.acquire("a", 1, 5, ttl_ms=2000).acquire("a", 1.5, 5, ttl_ms=3000, told_ms=3900).found() == ["P5"]
+    assert Book().acquire("a", 1, 5, ttl_ms=2000).fault("clock_back", 1.2, 1.3).acquire("a", 1.5, 5, ttl_ms=3000, told_ms=3900).found() == []
+    assert Book().acquire("a", 1, 5, ttl_ms=2000).fault("clock_back", 1.2, 1.3).renew("a", 1.5, 5, ttl_ms=3000, told_ms=3900).found() == ["P5"]

@@ -76,7 +76,7 @@ struct command { /* on its way: owned by its one pending event */
     int64_t run;
     int64_t ret_fence, ret_token, ret_ttl_ms, ret_granted_ms, ret_ticket, ret_waiters, ret_incarnation, ret_identity, ret_ticks;
     uint64_t ret_confirm;
-    struct lease_id ret_woken;
+    struct lease_id ret_woken, ret_broken;
     bool ret_undone, ret_own;
     struct store_holder holder;
 };
@@ -535,6 +535,9 @@ static enum memory_status run_acquire(struct memory *m, struct command *c, struc
         read_holder(m, c, lock);
         return RAN_HELD;
     }
+    if (was_lease(lock) && !is_lease(m, lock) && strcmp(lock->id.text, c->asked.lease_id.text) == 0 && lock->node == c->node->number &&
+        lock->confirm == c->asked.confirm) /* of an earlier run of this call, and over before it could be told */
+        bury(m, lock, lock->token, 0);
     if (is_delayed(m, lock) && !overlooked) {
         if (!enqueue(m, c, lock))
             return RAN_FULL;
@@ -626,6 +629,10 @@ static enum memory_status run_break(struct memory *m, struct command *c, struct 
         return m->data.ticks > 0 ? RAN_RECOVERING : RAN_LOST;
     read_holder(m, c, lock);
     forget(m, c, lock);
+    if (lock->node == c->node->number) {
+        c->ret_broken = lock->id;
+        c->ret_confirm = lock->confirm;
+    }
     bury(m, lock, lock->token, lock->delay_ms);
     if (m->data.ticks == 0)
         wake_next(m, c, lock);
@@ -1086,6 +1093,7 @@ static void fill_answer(struct store_call *call, const struct command *c, enum s
     call->ret_undone = c->ret_undone;
     call->ret_own = c->ret_own;
     call->ret_woken = c->ret_woken;
+    call->ret_broken = c->ret_broken;
     if (result != STORE_RECOVERING && result != STORE_LOST && result != STORE_FULL)
         call->holder = c->holder;
 }

@@ -214,6 +214,23 @@ START_TEST(P8_P10_a_grant_that_is_undone_leaves_no_delay)
 }
 END_TEST
 
+/* The answer to a call was lost, and when the call is run again its grant is over: nobody was told of it, and nobody has to wait for it. */
+START_TEST(P8_P10_a_grant_that_was_over_before_its_call_was_run_again_leaves_no_delay)
+{
+    struct asked *a = with_terms(one, "L", 'a', SHORT_MS, 20000, 0), *again;
+
+    wait_for_the_delay("L", 20000);
+    EXPECT(acquire(one, "L", 'a'), STORE_DELAYED); /* another call with its lease id is no run of it */
+    EXPECT(acquire(two, "L", 'b'), STORE_DELAYED);
+    again = ask(one, STORE_ACQUIRE, "L", 'a');
+    again->call.confirm = a->call.confirm;
+    again->call.delay_ms = 20000;
+    EXPECT(submit(again), STORE_DONE);
+    ck_assert_int_gt(again->call.ret_token, a->call.ret_token);
+    EXPECT(acquire(two, "L", 'b'), STORE_HELD);
+}
+END_TEST
+
 START_TEST(P7_P10_a_repeated_acquire_and_a_renewal_keep_the_terms)
 {
     struct asked *again;
@@ -596,6 +613,7 @@ int main(void)
     tcase_add_test(delay, P6_P10_waiters_keep_their_order_through_the_delay);
     tcase_add_test(delay, P10_the_end_of_a_wait_tells_of_the_delay);
     tcase_add_test(delay, P8_P10_a_grant_that_is_undone_leaves_no_delay);
+    tcase_add_test(delay, P8_P10_a_grant_that_was_over_before_its_call_was_run_again_leaves_no_delay);
     tcase_add_test(delay, P7_P10_a_repeated_acquire_and_a_renewal_keep_the_terms);
     tcase_add_test(delay, P10_a_rider_has_terms_of_its_own);
     tcase_add_test(bound, P11_renewals_do_not_push_a_lease_past_its_bound);

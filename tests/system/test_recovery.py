@@ -80,6 +80,29 @@ def test_p3_twice_in_one_window(world, redis, name):
     assert api.acquire(name)[1]["error"] == "held"
 
 
+def test_p3_a_lease_that_a_repeat_took_over_is_vouched_for_though_its_client_left(world, redis, name):
+    """Broken: a client holds by what one node told it, repeats the acquire at another and leaves before the answer; the first node forgets the lease, the other
+    never knew it, and with the next loss of the data it is gone. (P1, P7)"""
+    proxy = world.proxy(redis.address)
+    a, b = world.pawld(redis, WINDOW), world.pawld(proxy.redis_url, WINDOW)
+    grant = a.api().must("acquire", name, ttl_ms=LONG_TTL)
+    before = redis.command("GET", redis.lock_key(name))
+    proxy.stall_answers = True
+    waiter = Waiter(b.address, name, wait_ms=30_000, lease_id=grant["lease_id"])
+    until(lambda: redis.command("GET", redis.lock_key(name)) != before, 20, "the repeat has run")
+    waiter.leave("reset")
+    until(lambda: b.api().status()[1]["waiters"] == 0, 20, "its leaving is noticed")
+    proxy.stall_answers = False
+    until(lambda: a.api().status()[1]["leases"] == 0, 20, "it is the other node's matter")
+    until(lambda: b.api().status()[1]["leases"] == 1, 20, "which knows")
+    redis.command("FLUSHALL")
+    for node in (a, b):
+        wait_for_loss(node)
+        node.wait_ready()
+    assert a.api().acquire(name)[1]["error"] == "held"
+    assert a.api().must("renew", name, lease_id=grant["lease_id"])["token"] == grant["token"]
+
+
 def test_h7_a_released_lease_does_not_come_back(world, redis, name, lose):
     """Broken: node B releases what node A granted; after the loss A puts it back and the lock is blocked for the rest of its ttl. (H6, H7)"""
     a, b = world.pawld(redis, WINDOW), world.pawld(redis, WINDOW)

@@ -96,6 +96,27 @@ def test_repeated_acquire_that_replicas_lack_keeps_the_lease(world, pair, name):
     assert api.must("renew", name, lease_id=grant["lease_id"], ttl_ms=LONG_TTL)["token"] == grant["token"]
 
 
+@pytest.mark.parametrize("verb", ["acquire", "renew"])
+def test_p3_what_is_broken_while_replicas_are_waited_for_does_not_come_back(world, pair, name, verb):
+    """Broken: the answer to the call comes after that to the break, though it ran before; the node vouches for the lease again, and after a loss of the data puts
+    back what was broken. (H7)"""
+    master, replica = pair
+    pawld = world.pawld(master, fast("2s"))
+    api, lease_id = pawld.api(), new_id()
+    if verb == "renew":
+        api.must("acquire", name, ttl_ms=LONG_TTL, lease_id=lease_id)
+    before = master.command("GET", master.lock_key(name))
+    freeze(replica)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        call = pool.submit(lambda: getattr(pawld.api(), verb)(name, lease_id=lease_id, ttl_ms=LONG_TTL))
+        until(lambda: master.command("GET", master.lock_key(name)) != before, what="it has run")
+        assert api.brk(name, reason="test")[0] == 200
+        assert not call.done(), "the replicas are not waited for any more: this test tries nothing"
+        replica.sigcont()
+        call.result(30)
+    assert api.status()[1]["leases"] == 0
+
+
 def test_waiter_whose_grant_replicas_lack_is_told_and_the_next_one_has_its_turn(world, pair, name):
     """Broken: the undone grant of a waiter leaves the queue without a head. (P6, P8)"""
     master, replica = pair

@@ -221,6 +221,64 @@ def test_an_old_one_that_ends_by_itself_is_followed_at_once(world, redis, how):
     assert stat.S_ISSOCK(os.stat(f"{folder}/s").st_mode) and stat.S_ISSOCK(os.stat(f"{folder}/handover").st_mode)
 
 
+def test_a_path_that_is_free_a_moment_later_is_taken(world, redis):
+    """Broken: a predecessor is killed, and its socket at the path is closed after that to its successor, which finds it in use and gives up: whoever comes next
+    finds nobody to take over from, and all addresses in use."""
+    folder = world.folder()
+    listen = ["127.0.0.1:0", f"unix:{folder}/s"]
+    old = successor(world, redis, folder, listen)
+    new = world.pawld("redis://127.0.0.1:1/0", ["--handover", f"{folder}/handover", "--drain-timeout", "20s"], listen=listen, wait="listening")
+    until(lambda: new.log("taking_over"), what="it waits")
+    os.unlink(f"{folder}/handover")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late:
+        late.bind(f"{folder}/handover")
+        late.listen()
+        old.kill9()
+        taken_over(new)
+        late.settimeout(20)
+        late.accept()[0].close()  # it has looked
+    newest = until(lambda: start_if_possible(world, redis, folder, listen), what="somebody to take over from")
+    taken_over(newest)
+    assert new.wait(30) == 0 and not new.log("no_handover")
+
+
+def start_if_possible(world, redis, folder, listen):
+    pawld = successor(world, redis, folder, listen, wait=None)
+    until(lambda: not pawld.running() or pawld.log("taking_over"), what="it has tried")
+    if pawld.running():
+        return pawld
+    pawld.expect_exit(1)
+    return None
+
+
+def test_a_successor_that_took_over_and_died_is_followed_by_the_old_one(world, redis):
+    """Broken: while the old one is stalled a new one takes over and is killed; then the old one wakes, believes that somebody serves, and ends. Nobody does."""
+    folder = world.folder()
+    listen = ["127.0.0.1:0", f"unix:{folder}/s"]
+    old = successor(world, redis, folder, listen)
+    proxy = world.proxy(redis.address)
+    proxy.stall_answers = True
+    new = successor(world, proxy.redis_url, folder, listen, wait="listening")
+    until(lambda: new.log("taking_over"), what="it waits")
+    old.sigstop()
+    proxy.stall_answers = False
+    taken_over(new)
+    new.kill9()
+    old.sigcont()
+    until(lambda: old.log("successor_left"), what="noticed")
+    assert not old.log("draining")
+    for address in old.addresses():
+        with Conn(address) as conn:
+            assert conn.request("GET", "/readyz").status == 200
+    newest = successor(world, redis, folder, listen, wait="listening")
+    taken_over(newest)
+    old.close_clients()
+    assert old.wait(30) == 0
+    assert stat.S_ISSOCK(os.stat(f"{folder}/s").st_mode)
+    with Conn(newest.address) as conn:
+        assert conn.request("GET", "/readyz").status == 200
+
+
 def test_two_successors_at_once(world, redis):
     """Broken: both take the sockets and each ends the other's predecessor."""
     folder = world.folder()

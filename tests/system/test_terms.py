@@ -10,6 +10,7 @@ import time
 import pytest
 
 from pawltest.fixtures import World
+from pawltest.http import Conn, lock_path
 from pawltest.wait import until
 from pawltest.waiters import Waiter, new_id, standing
 
@@ -136,6 +137,24 @@ def test_p10_a_client_that_leaves_before_it_is_told_leaves_no_delay(pair, name):
     until(lambda: a.api().acquire(name)[0] == 200, 20, "it is free")
 
 
+def test_p10_the_next_waiter_learns_of_the_delay_when_the_first_leaves_in_it(pair, name):
+    """Broken: only the first in the line was told when the delay ends; it leaves, and the next, at another node, comes upon it by its slow poll. (P6)"""
+    a, b = pair
+    take(a, name, LONG_TTL, lock_delay_ms=600)
+    first = Waiter(b.address, name, wait_ms=30_000)
+    standing(a.api(), name, 1)
+    second = Waiter(a.address, name, wait_ms=30_000)
+    standing(a.api(), name, 2)
+    broken = time.monotonic()
+    assert b.api().brk(name, reason="test")[0] == 200
+    first.leave("close")
+    second.granted()
+    took = time.monotonic() - broken
+    assert 0.6 <= took < 0.6 + PROMPT_S  # the poll comes 4.5 s after the waiter, at the earliest
+    for waiter in (first, second):
+        waiter.close()
+
+
 def test_p10_through_the_death_of_the_node_that_granted(world, redis, name):
     """Broken: the delay is kept by a node, and dies with it."""
     a, b = world.pawld(redis, WINDOW), world.pawld(redis, WINDOW)
@@ -190,6 +209,74 @@ def test_p3_p10_a_break_in_the_window_delays_after_it(world, redis, name):
     b.wait_ready()
     assert b.api().acquire(name)[1]["reason"] == "lock_delay"
     assert 20_000 < delay_left(a, name) <= 60_000
+
+
+def test_p8_p10_a_grant_nobody_was_told_of_is_taken_back_in_its_delay_too(world, redis, name):
+    """Broken: Redis is away for longer than the lease, whose acquire was answered 503; nobody takes the grant back, and its delay keeps everybody out."""
+    proxy = world.proxy(redis.address)
+    a, b = world.pawld(proxy.redis_url, ["--store-timeout", "400ms"]), world.pawld(redis)
+    api = a.api()
+    proxy.stall_answers = True
+    status, answer = api.acquire(name, ttl_ms=300, lock_delay_ms=60_000)
+    assert status == 503, answer
+    redis_has = redis.command("GET", redis.lock_key(name))
+    assert redis_has and "+60000" in redis_has
+    proxy.hole = True
+    until(lambda: redis.command("PTTL", redis.lock_key(name)) < 58_000, 20, "the lease is long over")
+    proxy.hole = proxy.stall_answers = False
+    proxy.cut()
+    until(lambda: b.api().acquire(name)[0] == 200, 20, "it is free")
+
+
+def repeat_answered_too_late(a, b, redis, proxy, lock):
+    """Repeats node A's acquire at node B, which gets its answer when the lease is over. True: in time for its call, which a busy machine may miss."""
+    grant = a.api().must("acquire", lock, ttl_ms=300, lock_delay_ms=60_000)
+    before = redis.command("GET", redis.lock_key(lock))
+    proxy.stall_answers = True
+    with Conn(b.address) as conn:
+        conn.send_request("POST", lock_path(lock, "acquire"), {"ttl_ms": 300, "lease_id": grant["lease_id"]})
+        until(lambda: redis.command("GET", redis.lock_key(lock)) != before, 20, "the repeat has run")
+        until(lambda: redis.command("PTTL", redis.lock_key(lock)) < 60_000, 20, "and the lease is over")
+        proxy.stall_answers = False
+        reply = conn.read_reply()
+    return reply.status == 503 and "too late" in reply.json()["message"]
+
+
+def test_p3_p10_a_delay_is_vouched_for_by_the_node_whose_repeat_came_too_late(world, redis, name):
+    """Broken: a repeat took the lease from the node that granted it and was answered when it was over; with the next loss of the data its delay is gone."""
+    proxy = world.proxy(redis.address)
+    a, b = world.pawld(redis, WINDOW), world.pawld(proxy.redis_url, WINDOW)
+    lock = next(lock for lock in (f"{name}/{i}" for i in range(20)) if repeat_answered_too_late(a, b, redis, proxy, lock))
+    until(lambda: a.api().status()[1]["leases"] == 0, 20, "it is the other node's matter")
+    redis.command("FLUSHALL")
+    for node in (a, b):
+        wait_for_attach(node)
+        node.wait_ready()
+    status, answer = a.api().acquire(lock)
+    assert status == 409 and answer["reason"] == "lock_delay", answer
+
+
+def test_p3_p10_a_lease_that_ends_while_it_waits_to_be_put_back_has_its_delay(world, redis, name):
+    """Broken: after a loss a node puts back many leases, one after the other; one ends before its turn, and its delay is forgotten."""
+    proxy = world.proxy(redis.address)
+    node = world.pawld(proxy.redis_url, WINDOW)
+    crowd = 1500
+    with Conn(node.address) as conn:
+        for begin in range(0, crowd, 100):
+            for i in range(begin, begin + 100):
+                conn.send_request("POST", lock_path(f"{name}/{i}", "acquire"), {"ttl_ms": LONG_TTL})
+            for _ in range(100):
+                assert conn.read_reply().status == 200
+    api = node.api()
+    late = api.must("acquire", f"{name}/late", ttl_ms=LONG_TTL, lock_delay_ms=60_000)
+    proxy.delay_up_s = proxy.delay_down_s = 0.15
+    api.must("renew", f"{name}/late", lease_id=late["lease_id"], ttl_ms=2500)
+    redis.command("FLUSHALL")
+    wait_for_attach(node)
+    node.wait_ready()
+    proxy.delay_up_s = proxy.delay_down_s = 0
+    status, answer = api.acquire(f"{name}/late")
+    assert status == 409 and answer["reason"] == "lock_delay", answer
 
 
 # ---------------------------------------------------------------- the bound
