@@ -182,6 +182,7 @@ static void send(struct batch *batch, struct text *body)
 static void add_renewed(struct text *body, const struct item *item)
 {
     struct broker *broker = item->batch->api->broker;
+    int64_t most_ms = broker_left_ms(broker, item->most_us); /* looked at before ttl_ms, which is never shown as longer */
 
     text_str(body, "{");
     json_text(body, "name", item->name, item->name_len);
@@ -191,7 +192,7 @@ static void add_renewed(struct text *body, const struct item *item)
         json_number(body, "ttl_ms", broker_left_ms(broker, item->until_us));
         json_text(body, "owner", item->owner, item->owner_len);
         if (item->most_us < INT64_MAX)
-            json_number(body, "max_hold_left_ms", broker_left_ms(broker, item->most_us));
+            json_number(body, "max_hold_left_ms", most_ms);
         if (item->replicas > 0)
             json_number(body, "replicas", item->replicas);
     } else {
