@@ -51,16 +51,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/broker_news.h"
+#include "daemon/broker_state.h"
+#include "daemon/broker_time.h"
 #include "daemon/log.h"
-
-enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING, LISTING };
 
 #define SPARE_MAX       256
 #define OWED_MAX        20000
 #define OWED_RETRY_US   1000000
 #define SOON_US         250000 /* free, but an earlier waiter's turn: it may be dead; or the store failed: look again soon */
 #define TRIES_AT_ONCE   64     /* of waiters that all must ask again */
-#define TRIES_OPEN_MAX  256
 #define LIST_STEPS_MAX  200
 #define LIST_LOOK_MIN   10 /* keys a step of a list looks at */
 #define LIST_LOOK_MAX   1000
@@ -72,53 +72,10 @@ enum { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING,
 #define EXPIRED_AT_ONCE 1000
 #define SWEEP_RATE      512 /* of such places a second, over all locks */
 
-struct request_list {
-    struct broker_request *first, *last;
-    size_t count;
-};
-
-struct broker {
-    const struct clock *clock;
-    struct broker_config config;
-    struct broker_host host;
-    struct metrics *metrics;
-    struct store *store;
-    struct lease_table *leases;
-    struct lease_table
-        *delays; /* leases that ended, and not by a release: each until its delay is over. One that was broken has no lease id */
-    struct wait_queue *waiters;
-    struct heap ends;
-    struct request_list again; /* parked ones that must ask again */
-    struct request_list owed;
-    struct request_list lists; /* whose turn has not come */
-    size_t lists_open;
-    struct broker_request *spare;
-    size_t spare_count, open;
-    int64_t tries_open, putting;
-    int64_t put_again_us; /* INT64_MAX: no need */
-    struct log_gate gone_gate;
-    int64_t sweep_left, sweep_us; /* places that may be examined, as of then */
-    uint64_t confirms;
-    unsigned jitter;
-    bool attached, recovering, draining, tries_only; /* tries_only: while draining, acquires that don't wait are served */
-};
-
 static void call_done(struct store_call *call);
 static void try_again(struct broker_request *r);
 static void clean(struct broker_request *r);
 static void expire_leases(struct broker *b, int64_t now);
-
-int64_t broker_now_us(const struct broker *b)
-{
-    return clock_now_us(b->clock);
-}
-
-int64_t broker_left_ms(const struct broker *b, int64_t until_us)
-{
-    int64_t left = until_us - broker_now_us(b);
-
-    return left > 0 ? left / 1000 : 0;
-}
 
 /* ---- lists and timers ---- */
 
@@ -153,21 +110,6 @@ static void list_remove(struct request_list *list, struct broker_request *r)
     list->count--;
 }
 
-static int64_t earlier(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static void set_alarm(struct broker *b)
-{
-    int64_t at = earlier(heap_next_us(&b->ends), earlier(wait_queue_next_us(b->waiters), lease_table_next_us(b->leases)));
-
-    at = earlier(at, earlier(b->put_again_us, lease_table_next_us(b->delays)));
-    if (b->again.first && b->attached && b->tries_open < TRIES_OPEN_MAX)
-        at = 0;
-    b->host.alarm(b->host.arg, at);
-}
-
 static unsigned draw(struct broker *b)
 {
     b->jitter = b->jitter * 1103515245u + 12345u;
@@ -184,7 +126,7 @@ static void look_at(struct broker *b, struct wait_line *line, int64_t at_us)
 {
     if (wait_line_look_at(b->waiters, line, at_us) != 0)
         log_error("out_of_memory", LOG_STR("what", "wait line"));
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 /* ---- making and freeing ---- */
@@ -423,7 +365,7 @@ static void owe(struct broker_request *r)
     list_add(&b->owed, r);
     if (heap_set(&b->ends, &r->end, broker_now_us(b) + OWED_RETRY_US) != 0)
         log_error("out_of_memory", LOG_STR("what", "undo")); /* the next attach will do it */
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 static void settle(struct broker_request *r)
@@ -477,188 +419,6 @@ static void wake_of_answer(struct broker_request *r)
         wake(r->broker, &r->call.ret_woken, r->name, r->name_len, r->call.sent_us);
 }
 
-/* ---- what happened to a lease: here it is told, to the log (granted, renewed, released at debug; how it ends otherwise at info) and to who listens ---- */
-
-static void happened(const struct broker *b, const struct lease_event *event)
-{
-    if (b->host.happened)
-        b->host.happened(b->host.arg, event);
-}
-
-/* What the request, its owner apart, says of the lease. */
-static struct lease_event event_of(const struct broker_request *r, enum lease_event_kind kind, int64_t token)
-{
-    return (struct lease_event){.kind = kind,
-                                .name = r->name,
-                                .name_len = r->name_len,
-                                .lease_id = r->lease_id.text,
-                                .token = token,
-                                .waited_ms = -1,
-                                .held_ms = -1};
-}
-
-static void set_reason(struct lease_event *event, const char *reason)
-{
-    event->reason = reason;
-    event->reason_len = strlen(reason);
-}
-
-static void tell_granted(const struct broker_request *r, bool fresh)
-{
-    const struct broker *b = r->broker;
-    struct lease_event event = event_of(r, EVENT_GRANT, r->ret_token);
-
-    log_debug(fresh ? "granted" : "granted_again", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token),
-              LOG_ID("lease", r->lease_id.text), LOG_TEXT("owner", r->call.holder.owner, r->call.holder.owner_len),
-              LOG_INT("ttl_ms", r->call.ret_ttl_ms), LOG_INT("waited_ms", (broker_now_us(b) - r->submitted_us) / 1000),
-              LOG_STR("caller", r->caller), LOG_STR("peer", r->peer));
-    if (!fresh)
-        return;
-    event.owner = r->owner;
-    event.owner_len = r->owner_len;
-    event.waited_ms = (broker_now_us(b) - r->submitted_us) / 1000;
-    happened(b, &event);
-}
-
-/* No event: there would be little else. */
-static void tell_renewed(const struct broker_request *r)
-{
-    log_debug("renewed", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->ret_token), LOG_ID("lease", r->lease_id.text),
-              LOG_TEXT("owner", r->call.holder.owner, r->call.holder.owner_len), LOG_INT("ttl_ms", r->call.ret_ttl_ms),
-              LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
-}
-
-static void tell_released(struct broker_request *r)
-{
-    struct lease_event event = event_of(r, EVENT_RELEASE, r->call.ret_token);
-
-    if (r->told_released)
-        return;
-    r->told_released = true;
-    log_debug("released", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.ret_token), LOG_ID("lease", r->lease_id.text),
-              LOG_TEXT("owner", r->owner, r->owner_len), LOG_INT("held_ms", r->held_ms), LOG_STR("peer", r->peer));
-    event.owner = r->owner;
-    event.owner_len = r->owner_len;
-    event.held_ms = r->held_ms;
-    happened(r->broker, &event);
-}
-
-static void tell_broken(const struct broker_request *r)
-{
-    const struct store_holder *holder = &r->call.holder;
-    const struct lease *known = lease_table_at(r->broker->leases, r->name, r->name_len);
-    struct lease_event event = event_of(r, EVENT_BREAK, holder->token);
-
-    event.lease_id = known && known->token == holder->token ? known->id.text : NULL;
-    event.owner = holder->owner;
-    event.owner_len = holder->owner_len;
-    event.held_ms = holder->held_ms;
-    if (r->reason) {
-        event.reason = r->reason;
-        event.reason_len = r->reason_len;
-    }
-    happened(r->broker, &event);
-}
-
-static void tell_undone(const struct broker_request *r)
-{
-    struct lease_event event = event_of(r, EVENT_UNDONE, r->call.ret_token);
-
-    log_debug("undone", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text),
-              LOG_TEXT("owner", r->owner, r->owner_len));
-    event.owner = r->owner;
-    event.owner_len = r->owner_len;
-    happened(r->broker, &event);
-}
-
-/* A lease that this node vouched for until it was renewed or released is over; of any other it knows no more than its caller. */
-static void tell_vouched_lost(const struct broker_request *r, const char *reason)
-{
-    struct lease_event event = event_of(r, EVENT_LOST, r->call.token);
-
-    if (r->call.token <= 0)
-        return;
-    event.owner = r->owner;
-    event.owner_len = r->owner_len;
-    event.held_ms = r->held_ms;
-    set_reason(&event, reason);
-    happened(r->broker, &event);
-}
-
-static void tell_lost(const struct broker_request *r)
-{
-    bool renewal = r->op == STORE_RENEW;
-
-    if (r->op == STORE_CHECK) {
-        log_debug("token_refused", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->token), LOG_STR("peer", r->peer));
-        return;
-    }
-    log_info("lease_lost", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text),
-             LOG_TEXT("owner", r->owner, r->owner_len), LOG_STR("call", renewal ? "renew" : "release"), LOG_INT("held_ms", r->held_ms),
-             LOG_STR("peer", r->peer));
-    tell_vouched_lost(r, renewal ? "it was over when it was to be renewed" : "it was over when it was to be released");
-}
-
-static void tell_put_back(const struct broker_request *r, bool stands)
-{
-    struct lease_event event = event_of(r, stands ? EVENT_RECOVERED : EVENT_LOST, r->call.token);
-
-    event.owner = r->owner;
-    event.owner_len = r->owner_len;
-    if (!stands)
-        set_reason(&event, "gone when the data began a new life");
-    happened(r->broker, &event);
-}
-
-/* A lease of the table ends, by its time or (with a reason) before. */
-static void tell_ended(const struct broker *b, const struct lease *lease, const char *reason)
-{
-    struct lease_event event = {.kind = reason ? EVENT_LOST : EVENT_EXPIRE,
-                                .name = lease->name,
-                                .name_len = lease->name_len,
-                                .owner = lease->owner,
-                                .owner_len = lease->owner_len,
-                                .lease_id = lease->id.text,
-                                .token = lease->token,
-                                .waited_ms = -1,
-                                .held_ms = (broker_now_us(b) - lease->granted_us) / 1000};
-
-    if (reason)
-        set_reason(&event, reason);
-    happened(b, &event);
-}
-
-static void tell_expired(const struct broker *b, const struct lease *lease)
-{
-    log_info("expired", LOG_TEXT("name", lease->name, lease->name_len), LOG_INT("token", lease->token), LOG_ID("lease", lease->id.text),
-             LOG_TEXT("owner", lease->owner, lease->owner_len), LOG_INT("held_ms", (broker_now_us(b) - lease->granted_us) / 1000));
-    metrics_add(b->metrics, METRIC_EXPIRED, 1);
-    tell_ended(b, lease, NULL);
-}
-
-static void tell_store(const struct broker *b, enum lease_event_kind kind, const char *reason)
-{
-    struct lease_event event = {.kind = kind, .waited_ms = -1, .held_ms = -1};
-
-    if (reason)
-        set_reason(&event, reason);
-    happened(b, &event);
-}
-
-/* A greater token was seen at this lock, that of `holder` (NULL: a stranger): the lease in the table, if it is another's, is over. Its deadline comes no later
- * than its end in the store; so if it has not come, something else ended it. */
-static void tell_outlived(const struct broker *b, const char *name, size_t name_len, int64_t token, const struct lease_id *holder)
-{
-    const struct lease *lease = lease_table_at(b->leases, name, name_len);
-
-    if (!lease || lease->token >= token || (holder && strcmp(holder->text, lease->id.text) == 0))
-        return;
-    if (lease->deadline_us <= broker_now_us(b))
-        tell_expired(b, lease);
-    else
-        tell_ended(b, lease, "another lease holds the lock");
-}
-
 /* ---- acquire ---- */
 
 static int64_t end_us(const struct broker_request *r)
@@ -695,7 +455,7 @@ static void remember_lease(struct broker_request *r)
     if (lease_table_put(r->broker->leases, &lease) != 0)
         log_error("out_of_memory", LOG_STR("what", "lease table"));
     lease_table_see(r->broker->delays, r->name, r->name_len, call->ret_token);
-    set_alarm(r->broker);
+    broker_set_alarm(r->broker);
 }
 
 /* A lease ended otherwise than by its release: nobody is granted the lock until then. */
@@ -859,7 +619,7 @@ static void park(struct broker_request *r)
         if (heap_set(&b->ends, &r->end, earlier(end_us(r), broker_now_us(b) + SOON_US)) != 0)
             log_error("out_of_memory", LOG_STR("what", "wait"));
     }
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 static void acquire_answered(struct broker_request *r)
@@ -972,7 +732,7 @@ static void broken(struct broker_request *r)
         lease_table_give_up(b->leases, r->name, r->name_len, &r->call.ret_broken, r->call.ret_confirm);
     lease_table_see(b->leases, r->name, r->name_len, holder->token + 1);
     remember_delay(b, &lease, broker_now_us(b) + holder->delay_ms * 1000);
-    set_alarm(b);
+    broker_set_alarm(b);
     wake_of_answer(r);
 }
 
@@ -1282,7 +1042,7 @@ static void put_back_answered(struct broker_request *r)
     let_go(r);
     if (b->put_again_us == INT64_MAX)
         put_back_more(b);
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 /* A rider that is granted is answered before its release, but what happened to the lock is told in the order in which it happened. Whichever of the two is
@@ -1334,7 +1094,7 @@ static void call_done(struct store_call *call)
     if (list)
         begin_lists(b);
     if (b->again.first)
-        set_alarm(b);
+        broker_set_alarm(b);
 }
 
 static void pass_lock(struct store_call *call, const struct store_lock *lock)
@@ -1461,7 +1221,7 @@ void broker_submit(struct broker_request *r)
         submit_refused(r);
     } else {
         try_acquire(r);
-        set_alarm(b);
+        broker_set_alarm(b);
     }
 }
 
@@ -1476,7 +1236,7 @@ static void submit_refused(struct broker_request *r)
     r->wait_ms = 0;
     if (heap_set(&b->ends, &r->end, r->submitted_us) != 0)
         log_error("out_of_memory", LOG_STR("what", "request"));
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 void broker_request_abandon(struct broker_request *r)
@@ -1603,7 +1363,7 @@ void broker_tick(struct broker *b)
         put_back_more(b);
     }
     expire_leases(b, now);
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 /* ---- what the store tells ---- */
@@ -1638,7 +1398,7 @@ static void on_attached(void *arg, bool new_life, bool window_open)
     }
     settle_all(b);
     wait_queue_each(b->waiters, mark_again, b);
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 static void on_detached(void *arg)
@@ -1657,7 +1417,7 @@ static void on_look(void *arg)
     struct broker *b = arg;
 
     wait_queue_each(b->waiters, mark_first, b);
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 static void on_window_closed(void *arg)
@@ -1727,7 +1487,7 @@ void broker_drain(struct broker *b, bool successor)
     wait_queue_each(b->waiters, mark_again, b);
     while (b->again.first)
         end_wait(b->again.first); /* those with a try in flight find the drain when it is answered */
-    set_alarm(b);
+    broker_set_alarm(b);
 }
 
 bool broker_is_idle(const struct broker *b)

@@ -15,6 +15,10 @@ rules() {
     function is_library() {
         return inc ~ /^(event2\/|event|evdns|evhttp|evutil|hiredis|jansson|uuid\/|uthash|utlist|utarray|utstring|check\.h|openssl\/|valgrind\/|curl\/)/
     }
+    # How far up in the broker a file of it is; 0: in no place.
+    function level(of) {
+        return index(" broker_state broker_time broker_news broker ", " " of " ")
+    }
     {
         file = $1; line = $2; shown = $3
         quoted = substr(shown, 1, 1) == "\""
@@ -84,8 +88,12 @@ rules() {
             breach("only the daemon sees its parts: drain, takeover, heartbeat and daemon_options")
         if (in_daemon && included ~ /^(api|router)/ && stem !~ /^(api_.*|api|router|daemon)$/)
             breach("nothing below the api looks up at it")
-        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|drain|broker)$/)
+        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|drain|broker|broker_.*)$/)
             breach("nothing below the broker looks up at it")
+        if (in_daemon && included ~ /^broker_/ && stem !~ /^broker(_.*)?$/)
+            breach("the broker is seen through broker.h")
+        if (in_daemon && included ~ /^broker_/ && level(included) > level(stem))
+            breach("in the broker the arrows go as told in broker_state.h")
         if (in_daemon && included ~ /^redis_/ && included != "redis_url" && stem !~ /^(redis_.*|daemon|daemon_options)$/)
             breach("the store is seen through store.h; only the daemon, which builds it, and its options name redis_*")
         if (in_daemon && included == "redis_url" && stem !~ /^(redis_.*|daemon|daemon_options|options.*)$/)
@@ -104,7 +112,7 @@ rules() {
             breach("the HTTP front knows nothing of leases")
         if (in_daemon && included == "http_conn" && stem !~ /^http_(conn|conns|run|exchange|stream)$/)
             breach("http_conn.h is private to the connections: others see http_conns.h and http.h")
-        if (stem ~ /^(broker|store)$/ && in_daemon && included ~ /^http/)
+        if (stem ~ /^(broker|broker_.*|store)$/ && in_daemon && included ~ /^http/)
             breach("the broker is called by the api, and answers it; it knows nothing of HTTP")
     }'
 }
@@ -190,6 +198,14 @@ daemon/broker.c|"daemon/redis_store.h"|yes
 daemon/broker.c|"daemon/redis_url.h"|yes
 daemon/broker.c|"daemon/http.h"|yes
 daemon/broker.c|"daemon/api_locks.h"|yes
+daemon/broker.c|"daemon/broker_news.h"|no
+daemon/broker_news.c|"daemon/broker_state.h"|no
+daemon/broker_time.c|"daemon/broker_news.h"|yes
+daemon/broker_news.c|"daemon/http.h"|yes
+daemon/broker_state.h|"daemon/broker.h"|no
+daemon/api_locks.c|"daemon/broker_state.h"|yes
+daemon/daemon.c|"daemon/broker_state.h"|yes
+daemon/redis_store.c|"daemon/broker_news.h"|yes
 daemon/api_locks.c|"daemon/broker.h"|no
 daemon/api_admin.c|"daemon/redis_link.h"|yes
 daemon/redis_store.c|"daemon/broker.h"|yes
