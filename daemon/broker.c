@@ -52,11 +52,11 @@
 #include <string.h>
 
 #include "daemon/broker_news.h"
+#include "daemon/broker_request.h"
 #include "daemon/broker_state.h"
 #include "daemon/broker_time.h"
 #include "daemon/log.h"
 
-#define SPARE_MAX       256
 #define OWED_MAX        20000
 #define OWED_RETRY_US   1000000
 #define SOON_US         250000 /* free, but an earlier waiter's turn: it may be dead; or the store failed: look again soon */
@@ -78,37 +78,6 @@ static void clean(struct broker_request *r);
 static void expire_leases(struct broker *b, int64_t now);
 
 /* ---- lists and timers ---- */
-
-static void list_add(struct request_list *list, struct broker_request *r)
-{
-    if (r->listed)
-        return;
-    r->listed = true;
-    r->next = NULL;
-    r->previous = list->last;
-    if (list->last)
-        list->last->next = r;
-    else
-        list->first = r;
-    list->last = r;
-    list->count++;
-}
-
-static void list_remove(struct request_list *list, struct broker_request *r)
-{
-    if (!r->listed)
-        return;
-    if (r->previous)
-        r->previous->next = r->next;
-    else
-        list->first = r->next;
-    if (r->next)
-        r->next->previous = r->previous;
-    else
-        list->last = r->previous;
-    r->listed = false;
-    list->count--;
-}
 
 static unsigned draw(struct broker *b)
 {
@@ -147,6 +116,7 @@ struct broker *broker_new(const struct clock *clock, const struct broker_config 
     b->waiters = wait_queue_new();
     b->jitter = (unsigned)clock_now_us(clock);
     b->put_again_us = INT64_MAX;
+    b->answered = call_done;
     if (!b->leases || !b->delays || !b->waiters) {
         broker_free(b);
         return NULL;
@@ -157,11 +127,6 @@ struct broker *broker_new(const struct clock *clock, const struct broker_config 
 void broker_set_store(struct broker *b, struct store *store)
 {
     b->store = store;
-}
-
-static struct broker_request *request_of(struct waiter *waiter)
-{
-    return (struct broker_request *)((char *)waiter - offsetof(struct broker_request, waiter));
 }
 
 /* Another request of this node that waits with the same lease id, and means to go on: it is to be told the same. */
@@ -178,34 +143,13 @@ static struct broker_request *twin(const struct broker_request *r)
     return NULL;
 }
 
-static void let_go(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-
-    wait_queue_remove(b->waiters, &r->waiter);
-    heap_remove(&b->ends, &r->end);
-    list_remove(r->state == OWED ? &b->owed : &b->again, r);
-    b->open--;
-    if (b->spare_count >= SPARE_MAX) {
-        free(r);
-        return;
-    }
-    r->next = b->spare;
-    b->spare = r;
-    b->spare_count++;
-}
-
 void broker_free(struct broker *b)
 {
     if (!b)
         return;
     while (b->owed.first)
-        let_go(b->owed.first);
-    while (b->spare) {
-        struct broker_request *next = b->spare->next;
-        free(b->spare);
-        b->spare = next;
-    }
+        request_let_go(b->owed.first);
+    request_free_spare(b);
     lease_table_free(b->leases);
     lease_table_free(b->delays);
     wait_queue_free(b->waiters);
@@ -213,46 +157,14 @@ void broker_free(struct broker *b)
     free(b);
 }
 
-struct broker_request *broker_request_new(struct broker *b)
-{
-    struct broker_request *r = b->spare;
-
-    if (r) {
-        b->spare = r->next;
-        b->spare_count--;
-        memset(r, 0, sizeof(*r));
-    } else {
-        r = calloc(1, sizeof(*r));
-        if (!r)
-            return NULL;
-    }
-    r->broker = b;
-    b->open++;
-    return r;
-}
-
 /* ---- answering ---- */
-
-static void answer(struct broker_request *r, enum pawl_error error, const char *problem)
-{
-    struct broker *b = r->broker;
-
-    r->error = error;
-    r->problem = problem && problem[0] ? problem : NULL;
-    r->waited_ms = (broker_now_us(b) - r->submitted_us) / 1000;
-    r->state = ANSWERED;
-    wait_queue_remove(b->waiters, &r->waiter);
-    heap_remove(&b->ends, &r->end);
-    list_remove(&b->again, r);
-    r->done(r);
-}
 
 void broker_request_free(struct broker_request *r)
 {
     if (r->state == ANSWERED && (r->unsettled || r->queued))
         clean(r);
     else
-        let_go(r);
+        request_let_go(r);
 }
 
 void broker_request_undelivered(struct broker_request *r)
@@ -263,16 +175,6 @@ void broker_request_undelivered(struct broker_request *r)
 }
 
 /* ---- store calls ---- */
-
-static void submit_call(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-
-    r->call.deadline_us = broker_now_us(b) + b->config.call_timeout_ms * 1000;
-    r->call.done = call_done;
-    r->call.arg = r;
-    store_submit(b->store, &r->call);
-}
 
 /* Makes the request's call an acquire; the caller sends it. */
 static void prepare_acquire(struct broker_request *r)
@@ -294,14 +196,14 @@ static void prepare_acquire(struct broker_request *r)
     r->call.repeat_confirm = ++b->confirms;
     r->carrier = NULL;
     b->tries_open += r->wait_ms > 0;
-    r->call.done = call_done;
+    r->call.done = b->answered;
     r->call.arg = r;
 }
 
 static void try_acquire(struct broker_request *r)
 {
     prepare_acquire(r);
-    submit_call(r);
+    request_send(r);
 }
 
 static void try_again(struct broker_request *r)
@@ -312,7 +214,7 @@ static void try_again(struct broker_request *r)
     }
     if (r->state != PARKED)
         return;
-    list_remove(&r->broker->again, r);
+    request_list_remove(&r->broker->again, r);
     try_acquire(r);
 }
 
@@ -321,7 +223,7 @@ static void submit_cancel(struct broker_request *r)
     r->call.op = STORE_CANCEL;
     r->call.queue = r->queued;
     r->call.comes_back = r->own_lease_id && (r->state == CLEANING || r->broker->draining);
-    submit_call(r);
+    request_send(r);
 }
 
 static void forget_grant_in(struct lease_table *table, const struct broker_request *r)
@@ -346,7 +248,7 @@ static void clean(struct broker_request *r)
 
     wait_queue_remove(b->waiters, &r->waiter);
     heap_remove(&b->ends, &r->end);
-    list_remove(&b->again, r);
+    request_list_remove(&b->again, r);
     forget_grant(r);
     r->state = CLEANING;
     submit_cancel(r);
@@ -359,10 +261,10 @@ static void owe(struct broker_request *r)
 
     if (b->owed.count >= OWED_MAX) {
         log_warn("undo_dropped", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text));
-        let_go(b->owed.first);
+        request_let_go(b->owed.first);
     }
     r->state = OWED;
-    list_add(&b->owed, r);
+    request_list_add(&b->owed, r);
     if (heap_set(&b->ends, &r->end, broker_now_us(b) + OWED_RETRY_US) != 0)
         log_error("out_of_memory", LOG_STR("what", "undo")); /* the next attach will do it */
     broker_set_alarm(b);
@@ -375,10 +277,10 @@ static void settle(struct broker_request *r)
 
     heap_remove(&b->ends, &r->end);
     if (over_us < broker_now_us(b) && !r->queued) { /* a grant ends by itself, and so does the delay after it; a place does not */
-        let_go(r);
+        request_let_go(r);
         return;
     }
-    list_remove(&b->owed, r);
+    request_list_remove(&b->owed, r);
     if (!b->attached) {
         owe(r);
         return;
@@ -420,11 +322,6 @@ static void wake_of_answer(struct broker_request *r)
 }
 
 /* ---- acquire ---- */
-
-static int64_t end_us(const struct broker_request *r)
-{
-    return r->submitted_us + r->wait_ms * 1000;
-}
 
 /* How long this lease lasts by the store's answer, and may last at most. */
 static void take_ends(struct broker_request *r)
@@ -490,7 +387,7 @@ static void granted(struct broker_request *r)
         r->unsettled = fresh;
         if (!fresh)
             remember_lease(r); /* its delay is this node's matter, since the lease was */
-        answer(r, PAWL_E_STORE_UNAVAILABLE, "the grant came too late to be of use and is given back");
+        request_answer(r, PAWL_E_STORE_UNAVAILABLE, "the grant came too late to be of use and is given back");
         return;
     }
     metrics_add(b->metrics, fresh ? METRIC_GRANTS : METRIC_REGRANTS, 1);
@@ -504,7 +401,7 @@ static void granted(struct broker_request *r)
     wait_queue_remove(b->waiters, &r->waiter);
     next_look(b, r);
     tell_granted(r, fresh);
-    answer(r, PAWL_OK, NULL);
+    request_answer(r, PAWL_OK, NULL);
 }
 
 /* Granted, but too few replicas have it: given back, unless it is a lease that an earlier call may have been told of. That one stays as it is, and stays this
@@ -520,7 +417,7 @@ static void not_replicated(struct broker_request *r)
         take_ends(r);
         remember_lease(r);
     }
-    answer(r, PAWL_E_NOT_REPLICATED, fresh ? "too few replicas confirmed the grant in time, and it is given back" : NULL);
+    request_answer(r, PAWL_E_NOT_REPLICATED, fresh ? "too few replicas confirmed the grant in time, and it is given back" : NULL);
 }
 
 /* Why an acquire that did not get the lock got none. */
@@ -534,25 +431,25 @@ static void refuse(struct broker_request *r, enum store_result result, const cha
     case STORE_TURN:
     case STORE_DONE: /* the cancel at the end of a wait */
         metrics_add(b->metrics, METRIC_REFUSALS, 1);
-        answer(r, PAWL_E_HELD,
-               r->wait_ms > 0 ? "the wait is over and the lock was not free"
-               : r->call.holder.token == 0 && r->call.holder.delay_ms > 0
-                   ? "nobody holds this lock, but its delay after the last lease is not over"
-                   : NULL);
+        request_answer(r, PAWL_E_HELD,
+                       r->wait_ms > 0 ? "the wait is over and the lock was not free"
+                       : r->call.holder.token == 0 && r->call.holder.delay_ms > 0
+                           ? "nobody holds this lock, but its delay after the last lease is not over"
+                           : NULL);
         return;
     case STORE_FULL:
-        answer(r, PAWL_E_TOO_MANY_WAITERS, problem);
+        request_answer(r, PAWL_E_TOO_MANY_WAITERS, problem);
         return;
     case STORE_RECOVERING:
-        answer(r, PAWL_E_RECOVERING, NULL);
+        request_answer(r, PAWL_E_RECOVERING, NULL);
         return;
     case STORE_UNKNOWN:
         metrics_add(b->metrics, METRIC_UNKNOWN, 1);
-        answer(r, PAWL_E_STORE_UNAVAILABLE, "the outcome is not known: repeat the call with this lease_id, or release it");
+        request_answer(r, PAWL_E_STORE_UNAVAILABLE, "the outcome is not known: repeat the call with this lease_id, or release it");
         return;
     default:
         metrics_add(b->metrics, METRIC_STORE_ERRORS, 1);
-        answer(r, PAWL_E_STORE_UNAVAILABLE, problem);
+        request_answer(r, PAWL_E_STORE_UNAVAILABLE, problem);
     }
 }
 
@@ -560,11 +457,11 @@ static void end_wait(struct broker_request *r)
 {
     struct broker *b = r->broker;
 
-    list_remove(&b->again, r);
+    request_list_remove(&b->again, r);
     heap_remove(&b->ends, &r->end);
     if (!r->queued && !r->unsettled) {
         if (b->draining)
-            answer(r, PAWL_E_DRAINING, NULL);
+            request_answer(r, PAWL_E_DRAINING, NULL);
         else
             refuse(r, r->call.result, r->call.problem);
         return;
@@ -605,7 +502,7 @@ static void park(struct broker_request *r)
     struct broker *b = r->broker;
 
     r->state = PARKED;
-    if (b->draining || broker_now_us(b) >= end_us(r)) {
+    if (b->draining || broker_now_us(b) >= request_wait_end_us(r)) {
         end_wait(r);
         return;
     }
@@ -616,7 +513,7 @@ static void park(struct broker_request *r)
     look_again(r);
     if (r->call.result == STORE_UNAVAILABLE || r->call.result == STORE_UNKNOWN) {
         /* It may have no place, and stand behind others here: it looks for itself. */
-        if (heap_set(&b->ends, &r->end, earlier(end_us(r), broker_now_us(b) + SOON_US)) != 0)
+        if (heap_set(&b->ends, &r->end, earlier(request_wait_end_us(r), broker_now_us(b) + SOON_US)) != 0)
             log_error("out_of_memory", LOG_STR("what", "wait"));
     }
     broker_set_alarm(b);
@@ -679,11 +576,11 @@ static void renew_answered(struct broker_request *r)
     renewed(r);
     tell_renewed(r);
     if (broker_left_ms(r->broker, r->lease_until_us) < 1) {
-        answer(r, PAWL_E_STORE_UNAVAILABLE, "the answer came too late: the lease may be over");
+        request_answer(r, PAWL_E_STORE_UNAVAILABLE, "the answer came too late: the lease may be over");
         return;
     }
     metrics_add(r->broker->metrics, METRIC_RENEWALS, 1);
-    answer(r, PAWL_OK, NULL);
+    request_answer(r, PAWL_OK, NULL);
 }
 
 static void release_answered(struct broker_request *r)
@@ -692,14 +589,14 @@ static void release_answered(struct broker_request *r)
     metrics_add(r->broker->metrics, METRIC_RELEASES, 1);
     tell_released(r);
     wake_of_answer(r);
-    answer(r, PAWL_OK, NULL);
+    request_answer(r, PAWL_OK, NULL);
 }
 
 /* Before each step, so that a long list lets the others go before its next one. */
 static void line_up(struct broker_request *r)
 {
     r->state = LISTING;
-    list_add(&r->broker->lists, r);
+    request_list_add(&r->broker->lists, r);
 }
 
 static void begin_lists(struct broker *b)
@@ -707,10 +604,10 @@ static void begin_lists(struct broker *b)
     struct broker_request *r;
 
     while (b->lists_open < LISTS_AT_ONCE && (r = b->lists.first) != NULL) {
-        list_remove(&b->lists, r);
+        request_list_remove(&b->lists, r);
         r->state = CALLING;
         b->lists_open++;
-        submit_call(r);
+        request_send(r);
     }
 }
 
@@ -746,7 +643,7 @@ static void list_answered(struct broker_request *r)
         line_up(r);
         return;
     }
-    answer(r, PAWL_OK, NULL);
+    request_answer(r, PAWL_OK, NULL);
 }
 
 static void plain_answered(struct broker_request *r)
@@ -764,14 +661,14 @@ static void plain_answered(struct broker_request *r)
     case STORE_BREAK:
         metrics_add(r->broker->metrics, METRIC_BREAKS, 1);
         broken(r);
-        answer(r, PAWL_OK, NULL);
+        request_answer(r, PAWL_OK, NULL);
         return;
     case STORE_CHECK:
         r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
-        answer(r, PAWL_OK, NULL);
+        request_answer(r, PAWL_OK, NULL);
         return;
     default:
-        answer(r, PAWL_OK, NULL);
+        request_answer(r, PAWL_OK, NULL);
     }
 }
 
@@ -789,32 +686,32 @@ static void call_refused(struct broker_request *r)
     switch (r->call.result) {
     case STORE_LOST:
         if (r->op == STORE_BREAK) {
-            answer(r, PAWL_E_NOT_HELD, NULL);
+            request_answer(r, PAWL_E_NOT_HELD, NULL);
             return;
         }
         if (r->op == STORE_RENEW)
             lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
         metrics_add(b->metrics, METRIC_LOST, 1);
         tell_lost(r);
-        answer(r, PAWL_E_LEASE_LOST, NULL);
+        request_answer(r, PAWL_E_LEASE_LOST, NULL);
         return;
     case STORE_RECOVERING:
-        answer(r, PAWL_E_RECOVERING, NULL);
+        request_answer(r, PAWL_E_RECOVERING, NULL);
         return;
     case STORE_NOT_REPLICATED: /* a renewal: it stands */
         renewed(r);
         metrics_add(b->metrics, METRIC_NOT_REPLICATED, 1);
-        answer(r, PAWL_E_NOT_REPLICATED, "too few replicas confirmed the renewal in time: repeat it");
+        request_answer(r, PAWL_E_NOT_REPLICATED, "too few replicas confirmed the renewal in time: repeat it");
         return;
     case STORE_UNKNOWN:
         metrics_add(b->metrics, METRIC_UNKNOWN, 1);
         tell_release_failed(r);
-        answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
+        request_answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
         return;
     default:
         metrics_add(b->metrics, METRIC_STORE_ERRORS, 1);
         tell_release_failed(r);
-        answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
+        request_answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
     }
 }
 
@@ -845,7 +742,7 @@ static void left_answered(struct broker_request *r)
             broken(r);
         if ((call->result == STORE_DONE || call->result == STORE_NOT_REPLICATED) && r->op == STORE_RENEW)
             renewed(r);
-        let_go(r);
+        request_let_go(r);
         return;
     }
     r->broker->tries_open -= r->wait_ms > 0;
@@ -865,7 +762,7 @@ static void left_answered(struct broker_request *r)
     if (r->unsettled || r->queued)
         clean(r);
     else
-        let_go(r);
+        request_let_go(r);
 }
 
 /* The grant was over before it could be taken back, so nobody was woken: the line here may have put off its look to the end of an earlier lease. */
@@ -885,7 +782,7 @@ static void cleaned(struct broker_request *r)
 
     if (call->result != STORE_DONE &&
         r->op == STORE_CANCEL) { /* a place of nobody's here: found again if it still is, and by then perhaps somebody's */
-        let_go(r);
+        request_let_go(r);
         return;
     }
     if (call->result != STORE_DONE) {
@@ -899,7 +796,7 @@ static void cleaned(struct broker_request *r)
         look_soon(r);
     }
     wake_of_answer(r);
-    let_go(r);
+    request_let_go(r);
 }
 
 /* It may have been the one that watched for the end of the holder's lease: the line looks then, whoever is first in it. */
@@ -923,7 +820,7 @@ static void ended(struct broker_request *r)
         look_at_holders_end(r);
     }
     if (b->draining) {
-        answer(r, PAWL_E_DRAINING, NULL);
+        request_answer(r, PAWL_E_DRAINING, NULL);
         return;
     }
     if (call->result == STORE_DONE && call->ret_own) { /* another call with this lease id was granted: this one is told the same */
@@ -985,7 +882,7 @@ static bool put_back(struct broker *b, const struct lease *lease, bool over)
         r->call.most_ms = known_most_ms(b, lease);
     }
     b->putting++;
-    submit_call(r);
+    request_send(r);
     return true;
 }
 
@@ -1039,7 +936,7 @@ static void put_back_answered(struct broker_request *r)
         lease_table_take_again(b->delays, r->name, r->name_len, &r->lease_id);
         b->put_again_us = broker_now_us(b) + PUT_AGAIN_US;
     }
-    let_go(r);
+    request_let_go(r);
     if (b->put_again_us == INT64_MAX)
         put_back_more(b);
     broker_set_alarm(b);
@@ -1176,7 +1073,7 @@ static bool start_wait(struct broker_request *r)
     r->waiter.id = r->lease_id;
     if (wait_queue_count(b->waiters) >= (size_t)b->config.max_waiters)
         return false;
-    if (heap_set(&b->ends, &r->end, end_us(r)) != 0)
+    if (heap_set(&b->ends, &r->end, request_wait_end_us(r)) != 0)
         return false;
     if (wait_queue_add(b->waiters, &r->waiter, r->name, r->name_len) != 0) {
         heap_remove(&b->ends, &r->end);
@@ -1195,7 +1092,7 @@ static void take_rider(struct broker_request *release)
     if (!first || first->state != PARKED || first->unsettled || first->waiter.ticket == 0 || b->draining || !b->attached ||
         !b->store->ops->takes_riders)
         return;
-    list_remove(&b->again, first);
+    request_list_remove(&b->again, first);
     prepare_acquire(first);
     first->woken_us = release->submitted_us;
     first->call.sweep_from = 0;
@@ -1216,7 +1113,7 @@ void broker_submit(struct broker_request *r)
         begin_lists(b);
     } else if (r->op != STORE_ACQUIRE) {
         r->state = CALLING;
-        submit_call(r);
+        request_send(r);
     } else if ((b->draining && (r->wait_ms > 0 || !b->tries_only)) || (r->wait_ms > 0 && !start_wait(r))) {
         submit_refused(r);
     } else {
@@ -1257,14 +1154,14 @@ void broker_request_abandon(struct broker_request *r)
         r->state = CLEANING;
         break;
     case LISTING:
-        list_remove(&b->lists, r);
-        let_go(r);
+        request_list_remove(&b->lists, r);
+        request_let_go(r);
         break;
     default:
         if (r->queued || r->unsettled)
             clean(r);
         else
-            let_go(r);
+            request_let_go(r);
         break;
     }
 }
@@ -1276,10 +1173,10 @@ static void look_for_itself(struct broker_request *r)
 {
     struct broker *b = r->broker;
 
-    if (heap_set(&b->ends, &r->end, end_us(r)) != 0)
+    if (heap_set(&b->ends, &r->end, request_wait_end_us(r)) != 0)
         log_error("out_of_memory", LOG_STR("what", "wait"));
     if (r->state == PARKED && b->attached)
-        list_add(&b->again, r);
+        request_list_add(&b->again, r);
 }
 
 static void end_waits(struct broker *b, int64_t now)
@@ -1290,7 +1187,7 @@ static void end_waits(struct broker *b, int64_t now)
         heap_remove(&b->ends, &r->end);
         if (r->state == OWED)
             settle(r);
-        else if (r->wait_ms > 0 && now < end_us(r))
+        else if (r->wait_ms > 0 && now < request_wait_end_us(r))
             look_for_itself(r);
         else if (r->state == PARKED)
             end_wait(r);
@@ -1323,7 +1220,7 @@ static void look_at_lines(struct broker *b, int64_t now)
             waiter = waiter->later;
         if (b->attached && waiter && request_of(waiter)->state == PARKED) {
             request_of(waiter)->sweep = may_sweep(b, request_of(waiter), now);
-            list_add(&b->again, request_of(waiter));
+            request_list_add(&b->again, request_of(waiter));
         }
     }
 }
@@ -1373,7 +1270,7 @@ static void mark_again(struct waiter *waiter, void *arg)
     struct broker_request *r = request_of(waiter);
 
     if (r->state == PARKED)
-        list_add(&((struct broker *)arg)->again, r);
+        request_list_add(&((struct broker *)arg)->again, r);
     else if (r->state == CALLING)
         r->poked = true;
 }

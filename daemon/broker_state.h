@@ -3,6 +3,7 @@
  * From below to above; each file knows those before it, and none knows one after it (tests/static/check-includes.sh):
  *   broker_time     now, and the one alarm
  *   broker_news     what happened to a lease, told to the log and to whoever listens
+ *   broker_request  a request as a thing: made, sent, answered, let go
  *   broker          the rest: see broker.c
  */
 #ifndef PAWL_BROKER_STATE_H
@@ -27,6 +28,7 @@ struct broker {
     struct broker_host host;
     struct metrics *metrics;
     struct store *store;
+    void (*answered)(struct store_call *call); /* where every answer of the store comes in: broker's, set once */
     struct lease_table *leases;
     struct lease_table
         *delays; /* leases that ended, and not by a release: each until its delay is over. One that was broken has no lease id */
