@@ -27,9 +27,7 @@
  *   OWED      nothing                     has left     as drawn; freed when all it could owe is over by itself
  *   LISTING   nothing                     waits        a list alone: its turn comes -> CALLING, for one step; client gone -> freed
  *
- * PUTTING stands beside these: a request that no client made, for one lease of the table. After every attach to a life of the data that this node
- * did not know, or whose window is open, each lease it vouches for, and each delay that stands after one, is put back (or, once the window is
- * closed, looked for). It is put back under the number that it had: should its grant turn out to be one that nobody could be told of, the cancel, which the store gets later, finds it.
+ * PUTTING stands beside these: a request that no client made, for one lease that is put back after a loss (broker_vouch.c).
  *
  * A rider: a release carries the acquire of this node's first waiter, which is granted in the same step if it is the queue's head. The waiter is
  * CALLING meanwhile, as if it had asked by itself.
@@ -55,27 +53,24 @@
 #include "daemon/broker_request.h"
 #include "daemon/broker_state.h"
 #include "daemon/broker_time.h"
+#include "daemon/broker_vouch.h"
 #include "daemon/log.h"
 
-#define OWED_MAX        20000
-#define OWED_RETRY_US   1000000
-#define SOON_US         250000 /* free, but an earlier waiter's turn: it may be dead; or the store failed: look again soon */
-#define TRIES_AT_ONCE   64     /* of waiters that all must ask again */
-#define LIST_STEPS_MAX  200
-#define LIST_LOOK_MIN   10 /* keys a step of a list looks at */
-#define LIST_LOOK_MAX   1000
-#define LISTS_AT_ONCE   4        /* steps of lists in the store: the others take turns, so that many long lists hold up no other call */
-#define LIST_WAIT_US    10000000 /* then a list ends with what it has */
-#define PUTTING_MAX     128      /* leases being put back at one time */
-#define PUT_AGAIN_US    100000   /* after the store failed to */
-#define SWEEP           256      /* places that a look at the queue examines for waiters of dead nodes */
-#define EXPIRED_AT_ONCE 1000
-#define SWEEP_RATE      512 /* of such places a second, over all locks */
+#define OWED_MAX       20000
+#define OWED_RETRY_US  1000000
+#define SOON_US        250000 /* free, but an earlier waiter's turn: it may be dead; or the store failed: look again soon */
+#define TRIES_AT_ONCE  64     /* of waiters that all must ask again */
+#define LIST_STEPS_MAX 200
+#define LIST_LOOK_MIN  10 /* keys a step of a list looks at */
+#define LIST_LOOK_MAX  1000
+#define LISTS_AT_ONCE  4        /* steps of lists in the store: the others take turns, so that many long lists hold up no other call */
+#define LIST_WAIT_US   10000000 /* then a list ends with what it has */
+#define SWEEP          256      /* places that a look at the queue examines for waiters of dead nodes */
+#define SWEEP_RATE     512      /* of such places a second, over all locks */
 
 static void call_done(struct store_call *call);
 static void try_again(struct broker_request *r);
 static void clean(struct broker_request *r);
-static void expire_leases(struct broker *b, int64_t now);
 
 /* ---- lists and timers ---- */
 
@@ -226,21 +221,6 @@ static void submit_cancel(struct broker_request *r)
     request_send(r);
 }
 
-static void forget_grant_in(struct lease_table *table, const struct broker_request *r)
-{
-    const struct lease *lease = lease_table_find(table, r->name, r->name_len, &r->lease_id, 0);
-
-    if (lease && lease->confirm == r->call.confirm)
-        lease_table_drop(table, r->name, r->name_len, &r->lease_id);
-}
-
-/* Nobody was told of this grant: this node does not vouch for it. Unless another call with the lease id was told since. */
-static void forget_grant(struct broker_request *r)
-{
-    forget_grant_in(r->broker->leases, r);
-    forget_grant_in(r->broker->delays, r);
-}
-
 /* The client is gone or has its answer: take back what nobody knows of. */
 static void clean(struct broker_request *r)
 {
@@ -249,7 +229,7 @@ static void clean(struct broker_request *r)
     wait_queue_remove(b->waiters, &r->waiter);
     heap_remove(&b->ends, &r->end);
     request_list_remove(&b->again, r);
-    forget_grant(r);
+    vouch_forget_grant(r);
     r->state = CLEANING;
     submit_cancel(r);
 }
@@ -323,48 +303,6 @@ static void wake_of_answer(struct broker_request *r)
 
 /* ---- acquire ---- */
 
-/* How long this lease lasts by the store's answer, and may last at most. */
-static void take_ends(struct broker_request *r)
-{
-    r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
-    r->most_until_us = r->call.holder.most_ms > 0 ? r->call.sent_us + r->call.holder.most_ms * 1000 : INT64_MAX;
-}
-
-static void remember_lease(struct broker_request *r)
-{
-    const struct store_call *call = &r->call;
-    struct lease lease = {.id = r->lease_id,
-                          .token = call->ret_token,
-                          .deadline_us = r->lease_until_us,
-                          .granted_ms = call->ret_granted_ms,
-                          .granted_us = broker_now_us(r->broker),
-                          .confirm = call->ret_confirm,
-                          .delay_ms = call->holder.delay_ms,
-                          .most_us = r->most_until_us,
-                          .caller = r->caller,
-                          .caller_len = strlen(r->caller),
-                          .name = r->name,
-                          .name_len = r->name_len,
-                          .owner = call->holder.owner,
-                          .owner_len = call->holder.owner_len};
-
-    tell_outlived(r->broker, r->name, r->name_len, lease.token, &lease.id);
-    if (lease_table_put(r->broker->leases, &lease) != 0)
-        log_error("out_of_memory", LOG_STR("what", "lease table"));
-    lease_table_see(r->broker->delays, r->name, r->name_len, call->ret_token);
-    broker_set_alarm(r->broker);
-}
-
-/* A lease ended otherwise than by its release: nobody is granted the lock until then. */
-static void remember_delay(struct broker *b, const struct lease *ended, int64_t until_us)
-{
-    struct lease delay = *ended;
-
-    delay.deadline_us = until_us;
-    if (delay.delay_ms > 0 && until_us > broker_now_us(b) && lease_table_put(b->delays, &delay) != 0)
-        log_error("out_of_memory", LOG_STR("what", "lease table"));
-}
-
 /* The others of this line look again when the lease that was just granted would end. */
 static void next_look(struct broker *b, const struct broker_request *r)
 {
@@ -382,11 +320,11 @@ static void granted(struct broker_request *r)
     r->queued = false;
     r->unsettled = false;
     r->ret_token = r->call.ret_token;
-    take_ends(r);
+    request_take_ends(r);
     if (broker_left_ms(b, r->lease_until_us) < 1) {
         r->unsettled = fresh;
         if (!fresh)
-            remember_lease(r); /* its delay is this node's matter, since the lease was */
+            vouch_remember(r); /* its delay is this node's matter, since the lease was */
         request_answer(r, PAWL_E_STORE_UNAVAILABLE, "the grant came too late to be of use and is given back");
         return;
     }
@@ -395,7 +333,7 @@ static void granted(struct broker_request *r)
         metrics_observe(b->metrics, HISTOGRAM_WAIT, broker_now_us(b) - r->submitted_us);
     if (r->woken_us)
         metrics_observe(b->metrics, HISTOGRAM_HANDOVER, broker_now_us(b) - r->woken_us);
-    remember_lease(r);
+    vouch_remember(r);
     if (twin(r))
         try_again(twin(r)); /* will be told the same */
     wait_queue_remove(b->waiters, &r->waiter);
@@ -414,8 +352,8 @@ static void not_replicated(struct broker_request *r)
     r->unsettled = fresh;
     metrics_add(r->broker->metrics, METRIC_NOT_REPLICATED, 1);
     if (!fresh) {
-        take_ends(r);
-        remember_lease(r);
+        request_take_ends(r);
+        vouch_remember(r);
     }
     request_answer(r, PAWL_E_NOT_REPLICATED, fresh ? "too few replicas confirmed the grant in time, and it is given back" : NULL);
 }
@@ -546,8 +484,7 @@ static void acquire_answered(struct broker_request *r)
         r->unsettled = call->result == STORE_RECOVERING && (r->unsettled || call->may_have_run);
         r->queued = call->ret_ticket > 0;
         if (call->result == STORE_HELD) {
-            tell_outlived(b, r->name, r->name_len, call->holder.token, NULL);
-            lease_table_see(b->leases, r->name, r->name_len, call->holder.token);
+            vouch_see_holder(r);
         }
         if (call->result == STORE_TURN)
             wake_of_answer(r);
@@ -566,8 +503,8 @@ static void acquire_answered(struct broker_request *r)
 static void renewed(struct broker_request *r)
 {
     r->ret_token = r->call.ret_token;
-    take_ends(r);
-    remember_lease(r);
+    request_take_ends(r);
+    vouch_remember(r);
     next_look(r->broker, r);
 }
 
@@ -611,25 +548,9 @@ static void begin_lists(struct broker *b)
     }
 }
 
-/* The node that granted it forgets it; the delay is this one's to vouch for. It is counted from now: the break may have run at any moment before. */
 static void broken(struct broker_request *r)
 {
-    const struct store_holder *holder = &r->call.holder;
-    struct broker *b = r->broker;
-    const struct lease lease = {.token = holder->token,
-                                .delay_ms = holder->delay_ms,
-                                .most_us = INT64_MAX,
-                                .name = r->name,
-                                .name_len = r->name_len,
-                                .owner = "",
-                                .caller = ""};
-
-    tell_broken(r);
-    if (r->call.ret_broken.text[0]) /* also what a call confirms that ran before, and whose answer waits for replicas */
-        lease_table_give_up(b->leases, r->name, r->name_len, &r->call.ret_broken, r->call.ret_confirm);
-    lease_table_see(b->leases, r->name, r->name_len, holder->token + 1);
-    remember_delay(b, &lease, broker_now_us(b) + holder->delay_ms * 1000);
-    broker_set_alarm(b);
+    vouch_broken(r);
     wake_of_answer(r);
 }
 
@@ -690,7 +611,7 @@ static void call_refused(struct broker_request *r)
             return;
         }
         if (r->op == STORE_RENEW)
-            lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
+            vouch_drop(r);
         metrics_add(b->metrics, METRIC_LOST, 1);
         tell_lost(r);
         request_answer(r, PAWL_E_LEASE_LOST, NULL);
@@ -719,8 +640,8 @@ static void call_refused(struct broker_request *r)
  * holds it all the same, so somebody has to vouch for it. */
 static void taken_over(struct broker_request *r)
 {
-    take_ends(r);
-    remember_lease(r);
+    request_take_ends(r);
+    vouch_remember(r);
     next_look(r->broker, r);
 }
 
@@ -837,111 +758,6 @@ static void ended(struct broker_request *r)
     refuse(r, STORE_UNAVAILABLE, call->problem);
 }
 
-/* ---- leases put back ---- */
-
-/* What may be held of it from now on, for the store; 0: no bound. */
-static int64_t known_most_ms(const struct broker *b, const struct lease *lease)
-{
-    int64_t left_ms = (lease->most_us - broker_now_us(b)) / 1000;
-
-    return lease->most_us == INT64_MAX ? 0 : left_ms > 1 ? left_ms : 1;
-}
-
-/* `over`: the lease has ended, and its deadline is that of its delay. False without memory. */
-static bool put_back(struct broker *b, const struct lease *lease, bool over)
-{
-    int64_t now = broker_now_us(b), until_us = lease->deadline_us + (over ? 0 : lease->delay_ms * 1000);
-    struct broker_request *r = until_us - now >= 1000 ? broker_request_new(b) : NULL;
-
-    if (!r)
-        return until_us - now < 1000;
-    r->op = STORE_PUT_BACK;
-    r->state = PUTTING;
-    r->over = over;
-    r->lease_id = lease->id;
-    r->name_len = lease->name_len;
-    r->owner_len = lease->owner_len;
-    memcpy(r->name, lease->name, lease->name_len);
-    memcpy(r->owner, lease->owner, lease->owner_len);
-    r->call = (struct store_call){.op = STORE_PUT_BACK,
-                                  .name = r->name,
-                                  .name_len = r->name_len,
-                                  .owner = r->owner,
-                                  .owner_len = r->owner_len,
-                                  .lease_id = lease->id,
-                                  .token = lease->token,
-                                  .granted_ms = lease->granted_ms,
-                                  .ttl_ms = (until_us - now) / 1000,
-                                  .known_us = now,
-                                  .confirm = lease->confirm,
-                                  .repeat_confirm = ++b->confirms};
-    r->call.broken = lease->id.text[0] == '\0';
-    if (!r->call.broken) {
-        r->call.delay_ms = lease->delay_ms;
-        r->call.ttl_ms -= lease->delay_ms;
-        r->call.most_ms = known_most_ms(b, lease);
-    }
-    b->putting++;
-    request_send(r);
-    return true;
-}
-
-static void put_back_from(struct broker *b, struct lease_table *table)
-{
-    const struct lease *lease;
-
-    while (b->attached && b->putting < PUTTING_MAX && (lease = lease_table_take(table)) != NULL) {
-        if (put_back(b, lease, table == b->delays))
-            continue;
-        lease_table_take_again(table, lease->name, lease->name_len, &lease->id);
-        b->put_again_us = broker_now_us(b) + PUT_AGAIN_US;
-        return;
-    }
-}
-
-static void put_back_more(struct broker *b)
-{
-    put_back_from(b, b->leases);
-    put_back_from(b, b->delays);
-}
-
-static void lease_gone(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-    uint64_t left_out;
-
-    lease_table_drop(b->leases, r->name, r->name_len, &r->lease_id);
-    metrics_add(b->metrics, METRIC_GONE, 1);
-    tell_put_back(r, false);
-    if (log_gate_pass(&b->gone_gate, broker_now_us(b), &left_out))
-        log_warn("lease_gone", LOG_TEXT("name", r->name, r->name_len), LOG_INT("token", r->call.token),
-                 LOG_TEXT("owner", r->owner, r->owner_len), LOG_ID("lease", r->lease_id.text), LOG_INT("suppressed", left_out));
-}
-
-static void put_back_answered(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-    bool lives = !r->over && r->call.ttl_ms >= 1;
-
-    b->putting--;
-    if (r->call.result == STORE_DONE) {
-        metrics_add(b->metrics, METRIC_PUT_BACK, lives);
-        if (lives)
-            tell_put_back(r, true);
-    } else if (r->call.result == STORE_LOST && lives) {
-        lease_gone(r);
-    } else if (r->call.result != STORE_LOST) {
-        /* the next attach begins again; a store that failed for another reason is asked again soon. The lease may have ended meanwhile: then for its delay */
-        lease_table_take_again(b->leases, r->name, r->name_len, &r->lease_id);
-        lease_table_take_again(b->delays, r->name, r->name_len, &r->lease_id);
-        b->put_again_us = broker_now_us(b) + PUT_AGAIN_US;
-    }
-    request_let_go(r);
-    if (b->put_again_us == INT64_MAX)
-        put_back_more(b);
-    broker_set_alarm(b);
-}
-
 /* A rider that is granted is answered before its release, but what happened to the lock is told in the order in which it happened. Whichever of the two is
  * answered first lets go of the other, which may be gone afterwards. */
 static void part_rider(struct broker_request *r)
@@ -982,7 +798,7 @@ static void call_done(struct store_call *call)
         left_answered(r);
         break;
     case PUTTING:
-        put_back_answered(r);
+        vouch_put_back_answered(r);
         break;
     default:
         cleaned(r);
@@ -1011,19 +827,6 @@ static void pass_lock(struct store_call *call, const struct store_lock *lock)
 /* Refusals that need no store come by the same way as all answers: later, as a failed call. */
 static void submit_refused(struct broker_request *r);
 
-/* Also what a renewal confirms whose answer is still on its way. Should a request wait here under this very lease id, it is older than this call, and its
- * grant to come is not meant. */
-static void give_up(struct broker_request *release)
-{
-    struct broker *b = release->broker;
-    const struct wait_line *line = wait_queue_line(b->waiters, release->name, release->name_len);
-
-    if (line && wait_line_find(line, &release->lease_id, NULL))
-        lease_table_drop(b->leases, release->name, release->name_len, &release->lease_id);
-    else
-        lease_table_give_up(b->leases, release->name, release->name_len, &release->lease_id, release->call.confirm);
-}
-
 static void fill_call(struct broker_request *r)
 {
     struct broker *b = r->broker;
@@ -1043,26 +846,8 @@ static void fill_call(struct broker_request *r)
     call->prefix_len = r->prefix_len;
     call->look_at = earlier(r->limit + LIST_LOOK_MIN, LIST_LOOK_MAX);
     call->on_lock = pass_lock;
-    if (r->op == STORE_RELEASE)
-        expire_leases(b, broker_now_us(b)); /* should it be over, that is told, since nobody will see its end afterwards */
-    if (r->op == STORE_RENEW || r->op == STORE_RELEASE) {
-        const struct lease *known = lease_table_find(b->leases, r->name, r->name_len, &r->lease_id, broker_now_us(b));
-        call->token = known ? known->token : 0;
-        call->granted_ms = known ? known->granted_ms : 0;
-        call->delay_ms = known ? known->delay_ms : 0;
-        call->most_ms = known ? known_most_ms(b, known) : 0;
-        call->known_us = broker_now_us(b);
-        call->confirm = ++b->confirms;
-        r->held_ms = known ? (broker_now_us(b) - known->granted_us) / 1000 : -1;
-        if (known && known->owner_len <= PAWL_OWNER_MAX) {
-            memcpy(r->owner, known->owner, known->owner_len);
-            r->owner_len = call->owner_len = known->owner_len;
-        }
-        if (known && r->op == STORE_RELEASE)
-            metrics_observe(b->metrics, HISTOGRAM_HOLD, broker_now_us(b) - known->granted_us);
-    }
-    if (r->op == STORE_RELEASE)
-        give_up(r);
+    if (r->op == STORE_RENEW || r->op == STORE_RELEASE)
+        vouch_fill_call(r);
     call->contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
 }
 
@@ -1231,23 +1016,6 @@ static void ask_again(struct broker *b)
         try_again(b->again.first);
 }
 
-/* As far as this node knows: one that was renewed through another is that node's matter, whose message of it may have been missed. */
-static void expire_leases(struct broker *b, int64_t now)
-{
-    const struct lease *lease;
-
-    for (int i = 0; i < EXPIRED_AT_ONCE && (lease = lease_table_due(b->leases, now)) != NULL; i++) {
-        tell_expired(b, lease);
-        remember_delay(b, lease, lease->deadline_us + lease->delay_ms * 1000);
-        if (b->recovering && lease->delay_ms > 0) { /* it may not have been put back yet: the round goes on with what is left of it */
-            lease_table_take_again(b->delays, lease->name, lease->name_len, &lease->id);
-            b->put_again_us = earlier(b->put_again_us, now);
-        }
-        (void)lease_table_expire(b->leases, now, 1);
-    }
-    (void)lease_table_expire(b->delays, now, EXPIRED_AT_ONCE);
-}
-
 void broker_tick(struct broker *b)
 {
     int64_t now = broker_now_us(b);
@@ -1255,11 +1023,8 @@ void broker_tick(struct broker *b)
     end_waits(b, now);
     look_at_lines(b, now);
     ask_again(b);
-    if (b->put_again_us <= now) {
-        b->put_again_us = INT64_MAX;
-        put_back_more(b);
-    }
-    expire_leases(b, now);
+    vouch_put_back_due(b, now);
+    vouch_expire(b, now);
     broker_set_alarm(b);
 }
 
@@ -1289,9 +1054,7 @@ static void on_attached(void *arg, bool new_life, bool window_open)
     b->recovering = window_open;
     tell_store(b, EVENT_ATTACHED, new_life ? "a new life of the data" : "the data are those known before");
     if (new_life || window_open) {
-        lease_table_begin_round(b->leases);
-        lease_table_begin_round(b->delays);
-        put_back_more(b);
+        vouch_begin_putting_back(b);
     }
     settle_all(b);
     wait_queue_each(b->waiters, mark_again, b);
@@ -1305,8 +1068,7 @@ static void on_detached(void *arg)
     if (b->attached)
         tell_store(b, EVENT_DETACHED, NULL);
     b->attached = b->recovering = false;
-    lease_table_answers_lost(b->leases);
-    lease_table_answers_lost(b->delays);
+    vouch_answers_lost(b);
 }
 
 static void on_look(void *arg)
@@ -1357,10 +1119,7 @@ static void on_wake(void *arg, const struct lease_id *id, const char *name, size
 
 static void on_forget(void *arg, const struct lease_id *id, uint64_t confirm, const char *name, size_t name_len)
 {
-    struct broker *b = arg;
-
-    lease_table_give_up(b->leases, name, name_len, id, confirm);
-    lease_table_give_up(b->delays, name, name_len, id, confirm); /* it was renewed elsewhere just before it ended here */
+    vouch_forget(arg, id, confirm, name, name_len);
 }
 
 struct store_events broker_store_events(struct broker *b)

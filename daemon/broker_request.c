@@ -113,3 +113,9 @@ void request_answer(struct broker_request *r, enum pawl_error error, const char 
     request_list_remove(&b->again, r);
     r->done(r);
 }
+
+void request_take_ends(struct broker_request *r)
+{
+    r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
+    r->most_until_us = r->call.holder.most_ms > 0 ? r->call.sent_us + r->call.holder.most_ms * 1000 : INT64_MAX;
+}

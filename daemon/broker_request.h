@@ -32,6 +32,9 @@ void request_send(struct broker_request *r);
  * may touch it afterwards. `problem` is borrowed until `done` has returned; NULL or "": nothing beyond the error's own sentence. */
 void request_answer(struct broker_request *r, enum pawl_error error, const char *problem);
 
+/* How long the lease lasts by the store's answer, and may last at most: lease_until_us and most_until_us. */
+void request_take_ends(struct broker_request *r);
+
 /* The end of any request: takes it out of all it stands in but the lists whose turn has not come, and it is no more. Nothing of it may be with the store. */
 void request_let_go(struct broker_request *r);
 void request_free_spare(struct broker *b);
