@@ -49,6 +49,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/broker_lines.h"
 #include "daemon/broker_news.h"
 #include "daemon/broker_request.h"
 #include "daemon/broker_state.h"
@@ -58,40 +59,16 @@
 
 #define OWED_MAX       20000
 #define OWED_RETRY_US  1000000
-#define SOON_US        250000 /* free, but an earlier waiter's turn: it may be dead; or the store failed: look again soon */
-#define TRIES_AT_ONCE  64     /* of waiters that all must ask again */
+#define TRIES_AT_ONCE  64 /* of waiters that all must ask again */
 #define LIST_STEPS_MAX 200
 #define LIST_LOOK_MIN  10 /* keys a step of a list looks at */
 #define LIST_LOOK_MAX  1000
 #define LISTS_AT_ONCE  4        /* steps of lists in the store: the others take turns, so that many long lists hold up no other call */
 #define LIST_WAIT_US   10000000 /* then a list ends with what it has */
-#define SWEEP          256      /* places that a look at the queue examines for waiters of dead nodes */
-#define SWEEP_RATE     512      /* of such places a second, over all locks */
 
 static void call_done(struct store_call *call);
 static void try_again(struct broker_request *r);
 static void clean(struct broker_request *r);
-
-/* ---- lists and timers ---- */
-
-static unsigned draw(struct broker *b)
-{
-    b->jitter = b->jitter * 1103515245u + 12345u;
-    return b->jitter >> 16;
-}
-
-static int64_t poll_us(struct broker *b)
-{
-    return b->config.poll_ms * (900 + (int64_t)(draw(b) % 200)); /* 0.9 to 1.1 of it */
-}
-
-/* Sees to the alarm itself, so that no look is set that nobody comes to. */
-static void look_at(struct broker *b, struct wait_line *line, int64_t at_us)
-{
-    if (wait_line_look_at(b->waiters, line, at_us) != 0)
-        log_error("out_of_memory", LOG_STR("what", "wait line"));
-    broker_set_alarm(b);
-}
 
 /* ---- making and freeing ---- */
 
@@ -122,20 +99,6 @@ struct broker *broker_new(const struct clock *clock, const struct broker_config 
 void broker_set_store(struct broker *b, struct store *store)
 {
     b->store = store;
-}
-
-/* Another request of this node that waits with the same lease id, and means to go on: it is to be told the same. */
-static struct broker_request *twin(const struct broker_request *r)
-{
-    const struct wait_line *line = wait_queue_line(r->broker->waiters, r->name, r->name_len);
-    struct waiter *waiter = line ? wait_line_find(line, &r->lease_id, NULL) : NULL;
-
-    for (; waiter; waiter = wait_line_find(line, &r->lease_id, waiter)) {
-        struct broker_request *other = request_of(waiter);
-        if (other != r && (other->state == CALLING || other->state == PARKED))
-            return other;
-    }
-    return NULL;
 }
 
 void broker_free(struct broker *b)
@@ -186,7 +149,7 @@ static void prepare_acquire(struct broker_request *r)
     r->call.contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
     r->call.ticket = r->waiter.ticket;
     r->call.max_waiters = b->config.max_waiters_per_lock;
-    r->call.sweep_from = r->sweep ? 1 + (r->call.ret_waiters > SWEEP ? draw(b) % r->call.ret_waiters : 0) : 0;
+    r->call.sweep_from = r->sweep ? lines_sweep_from(r) : 0;
     r->sweep = false;
     r->call.repeat_confirm = ++b->confirms;
     r->carrier = NULL;
@@ -303,15 +266,6 @@ static void wake_of_answer(struct broker_request *r)
 
 /* ---- acquire ---- */
 
-/* The others of this line look again when the lease that was just granted would end. */
-static void next_look(struct broker *b, const struct broker_request *r)
-{
-    struct wait_line *line = wait_queue_line(b->waiters, r->name, r->name_len);
-
-    if (line)
-        look_at(b, line, earlier(broker_now_us(b) + poll_us(b), r->lease_until_us + r->call.holder.delay_ms * 1000 + 1000));
-}
-
 static void granted(struct broker_request *r)
 {
     struct broker *b = r->broker;
@@ -334,10 +288,10 @@ static void granted(struct broker_request *r)
     if (r->woken_us)
         metrics_observe(b->metrics, HISTOGRAM_HANDOVER, broker_now_us(b) - r->woken_us);
     vouch_remember(r);
-    if (twin(r))
-        try_again(twin(r)); /* will be told the same */
+    if (lines_twin(r))
+        try_again(lines_twin(r)); /* will be told the same */
     wait_queue_remove(b->waiters, &r->waiter);
-    next_look(b, r);
+    lines_after_lease(b, r);
     tell_granted(r, fresh);
     request_answer(r, PAWL_OK, NULL);
 }
@@ -408,33 +362,6 @@ static void end_wait(struct broker_request *r)
     submit_cancel(r);
 }
 
-/* When the lock is free, by an answer that told of a holder or a delay, if nothing happens before. */
-static int64_t free_us(const struct broker_request *r)
-{
-    const struct store_holder *holder = &r->call.holder;
-
-    return r->call.sent_us + ((holder->token > 0 ? holder->ttl_ms : 0) + holder->delay_ms) * 1000;
-}
-
-/* When this line should look again, after an answer that told it how things stand. */
-static void look_again(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-    int64_t now = broker_now_us(b), at = now + poll_us(b);
-
-    if (!r->waiter.line)
-        return;
-    if (r->call.result == STORE_HELD || r->call.result == STORE_DELAYED)
-        at = earlier(at, free_us(r) + 1000);
-    else if (r->call.result != STORE_RECOVERING)
-        at = now + SOON_US;
-    if (wait_line_first(r->waiter.line) != &r->waiter) /* the look is the first one's: others may only bring it forward */
-        at = earlier(at, wait_line_look_us(r->waiter.line));
-    if (at < now + 1000) /* as good as over: not in this very millisecond again */
-        at = now + 1000;
-    look_at(b, r->waiter.line, at);
-}
-
 static void park(struct broker_request *r)
 {
     struct broker *b = r->broker;
@@ -448,10 +375,10 @@ static void park(struct broker_request *r)
         try_acquire(r);
         return;
     }
-    look_again(r);
+    lines_after_answer(r);
     if (r->call.result == STORE_UNAVAILABLE || r->call.result == STORE_UNKNOWN) {
         /* It may have no place, and stand behind others here: it looks for itself. */
-        if (heap_set(&b->ends, &r->end, earlier(request_wait_end_us(r), broker_now_us(b) + SOON_US)) != 0)
+        if (heap_set(&b->ends, &r->end, earlier(request_wait_end_us(r), broker_now_us(b) + LINES_SOON_US)) != 0)
             log_error("out_of_memory", LOG_STR("what", "wait"));
     }
     broker_set_alarm(b);
@@ -505,7 +432,7 @@ static void renewed(struct broker_request *r)
     r->ret_token = r->call.ret_token;
     request_take_ends(r);
     vouch_remember(r);
-    next_look(r->broker, r);
+    lines_after_lease(r->broker, r);
 }
 
 static void renew_answered(struct broker_request *r)
@@ -642,7 +569,7 @@ static void taken_over(struct broker_request *r)
 {
     request_take_ends(r);
     vouch_remember(r);
-    next_look(r->broker, r);
+    lines_after_lease(r->broker, r);
 }
 
 /* ---- every answer of the store comes in here ---- */
@@ -678,22 +605,12 @@ static void left_answered(struct broker_request *r)
         r->queued = false;
     if (call->result == STORE_REPEATED || (call->result == STORE_NOT_REPLICATED && !call->ret_fresh))
         taken_over(r);
-    if (call->result == STORE_REPEATED && twin(r))
-        try_again(twin(r)); /* will be told the same */
+    if (call->result == STORE_REPEATED && lines_twin(r))
+        try_again(lines_twin(r)); /* will be told the same */
     if (r->unsettled || r->queued)
         clean(r);
     else
         request_let_go(r);
-}
-
-/* The grant was over before it could be taken back, so nobody was woken: the line here may have put off its look to the end of an earlier lease. */
-static void look_soon(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-    struct wait_line *line = wait_queue_line(b->waiters, r->name, r->name_len);
-
-    if (line)
-        look_at(b, line, earlier(wait_line_look_us(line), broker_now_us(b) + 1000));
 }
 
 static void cleaned(struct broker_request *r)
@@ -714,20 +631,10 @@ static void cleaned(struct broker_request *r)
         metrics_add(b->metrics, METRIC_UNDONE, 1);
         tell_undone(r);
     } else if (call->holder.token == 0 && r->op == STORE_ACQUIRE) {
-        look_soon(r);
+        lines_look_soon(r);
     }
     wake_of_answer(r);
     request_let_go(r);
-}
-
-/* It may have been the one that watched for the end of the holder's lease: the line looks then, whoever is first in it. */
-static void look_at_holders_end(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-    int64_t now = broker_now_us(b), end = free_us(r) + 1000;
-
-    if (r->waiter.line)
-        look_at(b, r->waiter.line, earlier(now + poll_us(b), end > now ? end : now + 1000));
 }
 
 static void ended(struct broker_request *r)
@@ -738,7 +645,7 @@ static void ended(struct broker_request *r)
     if (call->result == STORE_DONE) {
         r->queued = r->unsettled = false;
         wake_of_answer(r);
-        look_at_holders_end(r);
+        lines_after_end(r);
     }
     if (b->draining) {
         request_answer(r, PAWL_E_DRAINING, NULL);
@@ -851,22 +758,6 @@ static void fill_call(struct broker_request *r)
     call->contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
 }
 
-static bool start_wait(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-
-    r->waiter.id = r->lease_id;
-    if (wait_queue_count(b->waiters) >= (size_t)b->config.max_waiters)
-        return false;
-    if (heap_set(&b->ends, &r->end, request_wait_end_us(r)) != 0)
-        return false;
-    if (wait_queue_add(b->waiters, &r->waiter, r->name, r->name_len) != 0) {
-        heap_remove(&b->ends, &r->end);
-        return false;
-    }
-    return true;
-}
-
 /* The first waiter here may be granted in the very step that frees the lock: its acquire rides on the release. */
 static void take_rider(struct broker_request *release)
 {
@@ -899,7 +790,7 @@ void broker_submit(struct broker_request *r)
     } else if (r->op != STORE_ACQUIRE) {
         r->state = CALLING;
         request_send(r);
-    } else if ((b->draining && (r->wait_ms > 0 || !b->tries_only)) || (r->wait_ms > 0 && !start_wait(r))) {
+    } else if ((b->draining && (r->wait_ms > 0 || !b->tries_only)) || (r->wait_ms > 0 && !lines_join(r))) {
         submit_refused(r);
     } else {
         try_acquire(r);
@@ -980,36 +871,6 @@ static void end_waits(struct broker *b, int64_t now)
     }
 }
 
-/* Examining places costs Redis a command each: a steady trickle for all locks together. */
-static bool may_sweep(struct broker *b, const struct broker_request *r, int64_t now)
-{
-    int64_t places = r->call.ret_waiters < SWEEP ? r->call.ret_waiters : SWEEP;
-
-    b->sweep_left = earlier(SWEEP_RATE, b->sweep_left + (now - b->sweep_us) * SWEEP_RATE / 1000000);
-    b->sweep_us = now;
-    if (b->sweep_left < places)
-        return false;
-    b->sweep_left -= places + 1;
-    return true;
-}
-
-static void look_at_lines(struct broker *b, int64_t now)
-{
-    struct wait_line *line;
-
-    while ((line = wait_queue_due(b->waiters, now)) != NULL) {
-        struct waiter *waiter = wait_line_first(line);
-
-        look_at(b, line, now + poll_us(b));
-        while (waiter && request_of(waiter)->state == ENDING)
-            waiter = waiter->later;
-        if (b->attached && waiter && request_of(waiter)->state == PARKED) {
-            request_of(waiter)->sweep = may_sweep(b, request_of(waiter), now);
-            request_list_add(&b->again, request_of(waiter));
-        }
-    }
-}
-
 static void ask_again(struct broker *b)
 {
     for (int i = 0; i < TRIES_AT_ONCE && b->again.first && b->attached && b->tries_open < TRIES_OPEN_MAX; i++)
@@ -1021,7 +882,7 @@ void broker_tick(struct broker *b)
     int64_t now = broker_now_us(b);
 
     end_waits(b, now);
-    look_at_lines(b, now);
+    lines_look(b, now);
     ask_again(b);
     vouch_put_back_due(b, now);
     vouch_expire(b, now);
@@ -1029,22 +890,6 @@ void broker_tick(struct broker *b)
 }
 
 /* ---- what the store tells ---- */
-
-static void mark_again(struct waiter *waiter, void *arg)
-{
-    struct broker_request *r = request_of(waiter);
-
-    if (r->state == PARKED)
-        request_list_add(&((struct broker *)arg)->again, r);
-    else if (r->state == CALLING)
-        r->poked = true;
-}
-
-static void mark_first(struct waiter *waiter, void *arg)
-{
-    if (wait_line_first(waiter->line) == waiter)
-        mark_again(waiter, arg);
-}
 
 static void on_attached(void *arg, bool new_life, bool window_open)
 {
@@ -1057,7 +902,7 @@ static void on_attached(void *arg, bool new_life, bool window_open)
         vouch_begin_putting_back(b);
     }
     settle_all(b);
-    wait_queue_each(b->waiters, mark_again, b);
+    lines_mark_all(b);
     broker_set_alarm(b);
 }
 
@@ -1075,7 +920,7 @@ static void on_look(void *arg)
 {
     struct broker *b = arg;
 
-    wait_queue_each(b->waiters, mark_first, b);
+    lines_mark_first(b);
     broker_set_alarm(b);
 }
 
@@ -1140,7 +985,7 @@ void broker_drain(struct broker *b, bool successor)
 {
     b->draining = true;
     b->tries_only = successor;
-    wait_queue_each(b->waiters, mark_again, b);
+    lines_mark_all(b);
     while (b->again.first)
         end_wait(b->again.first); /* those with a try in flight find the drain when it is answered */
     broker_set_alarm(b);

@@ -5,6 +5,7 @@
  *   broker_news     what happened to a lease, told to the log and to whoever listens
  *   broker_request  a request as a thing: made, sent, answered, let go
  *   broker_vouch    the leases that this node vouches for, put back after a loss
+ *   broker_lines    the lines of waiters: who stands in them, and when each looks again
  *   broker          the rest: see broker.c
  */
 #ifndef PAWL_BROKER_STATE_H
