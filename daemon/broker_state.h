@@ -6,6 +6,7 @@
  *   broker_request  a request as a thing: made, sent, answered, let go
  *   broker_vouch    the leases that this node vouches for, put back after a loss
  *   broker_lines    the lines of waiters: who stands in them, and when each looks again
+ *   broker_acquire  asking for a lock, and waiting for it; the picture of a request's states
  *   broker          the rest: see broker.c
  */
 #ifndef PAWL_BROKER_STATE_H
@@ -14,7 +15,7 @@
 #include "daemon/broker.h"
 #include "daemon/log.h"
 
-/* The picture is in broker.c. */
+/* The picture is in broker_acquire.c. */
 enum request_state { NEW, CALLING, PARKED, ENDING, ANSWERED, LEAVING, CLEANING, OWED, PUTTING, LISTING };
 
 #define TRIES_OPEN_MAX 256
