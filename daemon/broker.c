@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "daemon/broker_acquire.h"
+#include "daemon/broker_calls.h"
 #include "daemon/broker_lines.h"
+#include "daemon/broker_listing.h"
 #include "daemon/broker_news.h"
 #include "daemon/broker_request.h"
 #include "daemon/broker_state.h"
@@ -19,13 +21,8 @@
 #include "daemon/broker_vouch.h"
 #include "daemon/log.h"
 
-#define OWED_MAX       20000
-#define OWED_RETRY_US  1000000
-#define LIST_STEPS_MAX 200
-#define LIST_LOOK_MIN  10 /* keys a step of a list looks at */
-#define LIST_LOOK_MAX  1000
-#define LISTS_AT_ONCE  4        /* steps of lists in the store: the others take turns, so that many long lists hold up no other call */
-#define LIST_WAIT_US   10000000 /* then a list ends with what it has */
+#define OWED_MAX      20000
+#define OWED_RETRY_US 1000000
 
 static void call_done(struct store_call *call);
 static void clean(struct broker_request *r);
@@ -152,167 +149,15 @@ static void settle_all(struct broker *b)
     }
 }
 
-/* ---- the other calls ---- */
-
-/* The lease is this node's to vouch for, also when its client has left. A shorter one is waited for anew. */
-static void renewed(struct broker_request *r)
-{
-    r->ret_token = r->call.ret_token;
-    request_take_ends(r);
-    vouch_remember(r);
-    lines_after_lease(r->broker, r);
-}
-
-static void renew_answered(struct broker_request *r)
-{
-    renewed(r);
-    tell_renewed(r);
-    if (broker_left_ms(r->broker, r->lease_until_us) < 1) {
-        request_answer(r, PAWL_E_STORE_UNAVAILABLE, "the answer came too late: the lease may be over");
-        return;
-    }
-    metrics_add(r->broker->metrics, METRIC_RENEWALS, 1);
-    request_answer(r, PAWL_OK, NULL);
-}
-
-static void release_answered(struct broker_request *r)
-{
-    r->ret_token = r->call.ret_token;
-    metrics_add(r->broker->metrics, METRIC_RELEASES, 1);
-    tell_released(r);
-    acquire_wake_of_answer(r);
-    request_answer(r, PAWL_OK, NULL);
-}
-
-/* Before each step, so that a long list lets the others go before its next one. */
-static void line_up(struct broker_request *r)
-{
-    r->state = LISTING;
-    request_list_add(&r->broker->lists, r);
-}
-
-static void begin_lists(struct broker *b)
-{
-    struct broker_request *r;
-
-    while (b->lists_open < LISTS_AT_ONCE && (r = b->lists.first) != NULL) {
-        request_list_remove(&b->lists, r);
-        r->state = CALLING;
-        b->lists_open++;
-        request_send(r);
-    }
-}
-
-static void broken(struct broker_request *r)
-{
-    vouch_broken(r);
-    acquire_wake_of_answer(r);
-}
-
-static void list_answered(struct broker_request *r)
-{
-    if (strcmp(r->call.cursor, "0") != 0 && r->found < r->limit && ++r->steps < LIST_STEPS_MAX &&
-        broker_now_us(r->broker) - r->submitted_us < LIST_WAIT_US) {
-        r->call.look_at = earlier(2 * r->call.look_at, LIST_LOOK_MAX);
-        if (r->found > 0)
-            r->call.look_at = earlier(r->call.look_at, r->limit - r->found + LIST_LOOK_MIN);
-        line_up(r);
-        return;
-    }
-    request_answer(r, PAWL_OK, NULL);
-}
-
-static void plain_answered(struct broker_request *r)
-{
-    switch (r->op) {
-    case STORE_RENEW:
-        renew_answered(r);
-        return;
-    case STORE_RELEASE:
-        release_answered(r);
-        return;
-    case STORE_LIST:
-        list_answered(r);
-        return;
-    case STORE_BREAK:
-        metrics_add(r->broker->metrics, METRIC_BREAKS, 1);
-        broken(r);
-        request_answer(r, PAWL_OK, NULL);
-        return;
-    case STORE_CHECK:
-        r->lease_until_us = r->call.sent_us + r->call.ret_ttl_ms * 1000;
-        request_answer(r, PAWL_OK, NULL);
-        return;
-    default:
-        request_answer(r, PAWL_OK, NULL);
-    }
-}
-
-/* The table has forgotten the lease when its release was sent, and nobody will see it end. */
-static void tell_release_failed(const struct broker_request *r)
-{
-    if (r->op == STORE_RELEASE)
-        tell_vouched_lost(r, "its release failed: it ends by its time, if not by then");
-}
-
-static void call_refused(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-
-    switch (r->call.result) {
-    case STORE_LOST:
-        if (r->op == STORE_BREAK) {
-            request_answer(r, PAWL_E_NOT_HELD, NULL);
-            return;
-        }
-        if (r->op == STORE_RENEW)
-            vouch_drop(r);
-        metrics_add(b->metrics, METRIC_LOST, 1);
-        tell_lost(r);
-        request_answer(r, PAWL_E_LEASE_LOST, NULL);
-        return;
-    case STORE_RECOVERING:
-        request_answer(r, PAWL_E_RECOVERING, NULL);
-        return;
-    case STORE_NOT_REPLICATED: /* a renewal: it stands */
-        renewed(r);
-        metrics_add(b->metrics, METRIC_NOT_REPLICATED, 1);
-        request_answer(r, PAWL_E_NOT_REPLICATED, "too few replicas confirmed the renewal in time: repeat it");
-        return;
-    case STORE_UNKNOWN:
-        metrics_add(b->metrics, METRIC_UNKNOWN, 1);
-        tell_release_failed(r);
-        request_answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
-        return;
-    default:
-        metrics_add(b->metrics, METRIC_STORE_ERRORS, 1);
-        tell_release_failed(r);
-        request_answer(r, PAWL_E_STORE_UNAVAILABLE, r->call.problem);
-    }
-}
-
 /* ---- every answer of the store comes in here ---- */
 
 /* The client left while the store was busy. */
 static void left_answered(struct broker_request *r)
 {
-    const struct store_call *call = &r->call;
-
-    if (r->op != STORE_ACQUIRE) {
-        if (call->result == STORE_DONE && r->op == STORE_RELEASE) {
-            tell_released(r);
-            acquire_wake_of_answer(r);
-        } else {
-            tell_release_failed(r);
-        }
-        if (call->result == STORE_DONE && r->op == STORE_BREAK)
-            broken(r);
-        if ((call->result == STORE_DONE || call->result == STORE_NOT_REPLICATED) && r->op == STORE_RENEW)
-            renewed(r);
-        request_let_go(r);
-        return;
-    }
-    acquire_left(r);
+    if (r->op == STORE_ACQUIRE)
+        acquire_left(r);
+    else
+        calls_left(r);
     if (r->unsettled || r->queued)
         clean(r);
     else
@@ -350,15 +195,14 @@ static void call_done(struct store_call *call)
     bool list = r->op == STORE_LIST;
 
     acquire_part_rider(r);
-    b->lists_open -= list;
+    if (list)
+        listing_step_over(b);
     switch (r->state) {
     case CALLING:
         if (r->op == STORE_ACQUIRE)
             acquire_answered(r);
-        else if (call->result == STORE_DONE)
-            plain_answered(r);
         else
-            call_refused(r);
+            calls_answered(r);
         break;
     case ENDING:
         acquire_ended(r);
@@ -374,21 +218,9 @@ static void call_done(struct store_call *call)
         break;
     }
     if (list)
-        begin_lists(b);
+        listing_next(b);
     if (b->again.first)
         broker_set_alarm(b);
-}
-
-static void pass_lock(struct store_call *call, const struct store_lock *lock)
-{
-    struct broker_request *r = call->arg;
-    struct store_lock shown = *lock;
-
-    if (r->state != CALLING)
-        return;
-    r->found++;
-    shown.ttl_ms = broker_left_ms(r->broker, call->sent_us + lock->ttl_ms * 1000);
-    r->on_lock(r, &shown);
 }
 
 /* ---- submit, abandon ---- */
@@ -410,8 +242,6 @@ static void fill_call(struct broker_request *r)
     call->token = r->token;
     call->prefix = r->prefix;
     call->prefix_len = r->prefix_len;
-    call->look_at = earlier(r->limit + LIST_LOOK_MIN, LIST_LOOK_MAX);
-    call->on_lock = pass_lock;
     if (r->op == STORE_RENEW || r->op == STORE_RELEASE)
         vouch_fill_call(r);
     call->contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
@@ -426,8 +256,7 @@ void broker_submit(struct broker_request *r)
     if (r->op == STORE_RELEASE)
         acquire_take_rider(r);
     if (r->op == STORE_LIST) {
-        line_up(r);
-        begin_lists(b);
+        listing_submit(r);
     } else if (r->op != STORE_ACQUIRE) {
         r->state = CALLING;
         request_send(r);
@@ -454,8 +283,7 @@ void broker_request_abandon(struct broker_request *r)
         r->state = CLEANING;
         break;
     case LISTING:
-        request_list_remove(&b->lists, r);
-        request_let_go(r);
+        listing_abandon(r);
         break;
     default:
         if (r->queued || r->unsettled)

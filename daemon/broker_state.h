@@ -7,6 +7,8 @@
  *   broker_vouch    the leases that this node vouches for, put back after a loss
  *   broker_lines    the lines of waiters: who stands in them, and when each looks again
  *   broker_acquire  asking for a lock, and waiting for it; the picture of a request's states
+ *   broker_listing  lists of locks, and their turns
+ *   broker_calls    the calls that ask once: renew, release, check, break, inspect
  *   broker          the rest: see broker.c
  */
 #ifndef PAWL_BROKER_STATE_H
