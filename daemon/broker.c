@@ -8,7 +8,6 @@
 #include "daemon/broker.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/broker_acquire.h"
 #include "daemon/broker_calls.h"
@@ -18,14 +17,10 @@
 #include "daemon/broker_request.h"
 #include "daemon/broker_state.h"
 #include "daemon/broker_time.h"
+#include "daemon/broker_undo.h"
 #include "daemon/broker_vouch.h"
-#include "daemon/log.h"
-
-#define OWED_MAX      20000
-#define OWED_RETRY_US 1000000
 
 static void call_done(struct store_call *call);
-static void clean(struct broker_request *r);
 
 /* ---- making and freeing ---- */
 
@@ -62,8 +57,7 @@ void broker_free(struct broker *b)
 {
     if (!b)
         return;
-    while (b->owed.first)
-        request_let_go(b->owed.first);
+    undo_close(b);
     request_free_spare(b);
     lease_table_free(b->leases);
     lease_table_free(b->delays);
@@ -72,158 +66,7 @@ void broker_free(struct broker *b)
     free(b);
 }
 
-/* ---- answering ---- */
-
-void broker_request_free(struct broker_request *r)
-{
-    if (r->state == ANSWERED && (r->unsettled || r->queued))
-        clean(r);
-    else
-        request_let_go(r);
-}
-
-void broker_request_undelivered(struct broker_request *r)
-{
-    if (r->op == STORE_ACQUIRE && r->error == PAWL_OK && r->call.result == STORE_DONE)
-        r->unsettled = true;
-    broker_request_free(r);
-}
-
-/* ---- store calls ---- */
-
-/* The client is gone or has its answer: take back what nobody knows of. */
-static void clean(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-
-    wait_queue_remove(b->waiters, &r->waiter);
-    heap_remove(&b->ends, &r->end);
-    request_list_remove(&b->again, r);
-    vouch_forget_grant(r);
-    r->state = CLEANING;
-    acquire_cancel(r);
-}
-
-/* The store could not be asked to clean up: keep it until the store is back, or the grant is over by itself. */
-static void owe(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-
-    if (b->owed.count >= OWED_MAX) {
-        log_warn("undo_dropped", LOG_TEXT("name", r->name, r->name_len), LOG_ID("lease", r->lease_id.text));
-        request_let_go(b->owed.first);
-    }
-    r->state = OWED;
-    request_list_add(&b->owed, r);
-    if (heap_set(&b->ends, &r->end, broker_now_us(b) + OWED_RETRY_US) != 0)
-        log_error("out_of_memory", LOG_STR("what", "undo")); /* the next attach will do it */
-    broker_set_alarm(b);
-}
-
-static void settle(struct broker_request *r)
-{
-    struct broker *b = r->broker;
-    int64_t over_us = r->submitted_us + (r->ttl_ms + r->delay_ms + r->wait_ms + 2 * b->config.call_timeout_ms) * 1000;
-
-    heap_remove(&b->ends, &r->end);
-    if (over_us < broker_now_us(b) && !r->queued) { /* a grant ends by itself, and so does the delay after it; a place does not */
-        request_let_go(r);
-        return;
-    }
-    request_list_remove(&b->owed, r);
-    if (!b->attached) {
-        owe(r);
-        return;
-    }
-    r->state = CLEANING;
-    acquire_cancel(r);
-}
-
-static void settle_all(struct broker *b)
-{
-    struct broker_request *next;
-
-    for (struct broker_request *r = b->owed.first; r; r = next) {
-        next = r->next;
-        settle(r);
-    }
-}
-
-/* ---- every answer of the store comes in here ---- */
-
-/* The client left while the store was busy. */
-static void left_answered(struct broker_request *r)
-{
-    if (r->op == STORE_ACQUIRE)
-        acquire_left(r);
-    else
-        calls_left(r);
-    if (r->unsettled || r->queued)
-        clean(r);
-    else
-        request_let_go(r);
-}
-
-static void cleaned(struct broker_request *r)
-{
-    const struct store_call *call = &r->call;
-    struct broker *b = r->broker;
-
-    if (call->result != STORE_DONE &&
-        r->op == STORE_CANCEL) { /* a place of nobody's here: found again if it still is, and by then perhaps somebody's */
-        request_let_go(r);
-        return;
-    }
-    if (call->result != STORE_DONE) {
-        owe(r);
-        return;
-    }
-    if (call->ret_undone) {
-        metrics_add(b->metrics, METRIC_UNDONE, 1);
-        tell_undone(r);
-    } else if (call->holder.token == 0 && r->op == STORE_ACQUIRE) {
-        lines_look_soon(r);
-    }
-    acquire_wake_of_answer(r);
-    request_let_go(r);
-}
-
-static void call_done(struct store_call *call)
-{
-    struct broker_request *r = call->arg;
-    struct broker *b = r->broker;
-    bool list = r->op == STORE_LIST;
-
-    acquire_part_rider(r);
-    if (list)
-        listing_step_over(b);
-    switch (r->state) {
-    case CALLING:
-        if (r->op == STORE_ACQUIRE)
-            acquire_answered(r);
-        else
-            calls_answered(r);
-        break;
-    case ENDING:
-        acquire_ended(r);
-        break;
-    case LEAVING:
-        left_answered(r);
-        break;
-    case PUTTING:
-        vouch_put_back_answered(r);
-        break;
-    default:
-        cleaned(r);
-        break;
-    }
-    if (list)
-        listing_next(b);
-    if (b->again.first)
-        broker_set_alarm(b);
-}
-
-/* ---- submit, abandon ---- */
+/* ---- submitted, abandoned, handed back ---- */
 
 static void fill_call(struct broker_request *r)
 {
@@ -286,12 +129,71 @@ void broker_request_abandon(struct broker_request *r)
         listing_abandon(r);
         break;
     default:
-        if (r->queued || r->unsettled)
-            clean(r);
-        else
-            request_let_go(r);
+        undo_rest(r);
         break;
     }
+}
+
+void broker_request_free(struct broker_request *r)
+{
+    if (r->state == ANSWERED)
+        undo_rest(r);
+    else
+        request_let_go(r);
+}
+
+void broker_request_undelivered(struct broker_request *r)
+{
+    if (r->op == STORE_ACQUIRE && r->error == PAWL_OK && r->call.result == STORE_DONE)
+        r->unsettled = true;
+    broker_request_free(r);
+}
+
+/* ---- every answer of the store comes in here ---- */
+
+/* The client left while the store was busy. */
+static void left_answered(struct broker_request *r)
+{
+    if (r->op == STORE_ACQUIRE)
+        acquire_left(r);
+    else
+        calls_left(r);
+    undo_rest(r);
+}
+
+static void call_done(struct store_call *call)
+{
+    struct broker_request *r = call->arg;
+    struct broker *b = r->broker;
+    bool list = r->op == STORE_LIST;
+
+    acquire_part_rider(r);
+    if (list)
+        listing_step_over(b);
+    switch (r->state) {
+    case CALLING:
+        if (r->op == STORE_ACQUIRE)
+            acquire_answered(r);
+        else
+            calls_answered(r);
+        break;
+    case ENDING:
+        acquire_ended(r);
+        break;
+    case LEAVING:
+        left_answered(r);
+        break;
+    case PUTTING:
+        vouch_put_back_answered(r);
+        break;
+    default:
+        undo_answered(r);
+        break;
+    }
+    if (list)
+        listing_next(b);
+    if (b->again.first)
+        broker_set_alarm(b);
 }
 
 /* ---- time ---- */
@@ -303,7 +205,7 @@ static void end_waits(struct broker *b, int64_t now)
 
         heap_remove(&b->ends, &r->end);
         if (r->state == OWED)
-            settle(r);
+            undo_settle(r);
         else
             acquire_time_up(r, now);
     }
@@ -332,7 +234,7 @@ static void on_attached(void *arg, bool new_life, bool window_open)
     tell_store(b, EVENT_ATTACHED, new_life ? "a new life of the data" : "the data are those known before");
     if (new_life || window_open)
         vouch_begin_putting_back(b);
-    settle_all(b);
+    undo_settle_all(b);
     lines_mark_all(b);
     broker_set_alarm(b);
 }

@@ -12,7 +12,6 @@
 #include "daemon/broker_news.h"
 #include "daemon/broker_request.h"
 #include "daemon/broker_state.h"
-#include "daemon/broker_time.h"
 #include "daemon/broker_vouch.h"
 
 /* The lease is this node's to vouch for, also when its client has left. A shorter one is waited for anew. */

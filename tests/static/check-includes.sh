@@ -17,7 +17,7 @@ rules() {
     }
     # How far up in the broker a file of it is; 0: in no place.
     function level(of) {
-        return index(" broker_state broker_time broker_news broker_request broker_vouch broker_lines broker_acquire broker_listing broker_calls broker ", " " of " ")
+        return index(" broker_state broker_time broker_news broker_request broker_vouch broker_lines broker_acquire broker_listing broker_calls broker_undo broker ", " " of " ")
     }
     {
         file = $1; line = $2; shown = $3
