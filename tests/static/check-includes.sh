@@ -65,8 +65,8 @@ rules() {
                 breach("only client/wire.c sees libcurl")
             if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
                 breach("only daemon/redis_* sees hiredis")
-            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_conns|http_run|http_front|listener|handover|stream|redis_link|alarm|daemon)$/))
-                breach("only http_conn, http_conns, http_run, http_front, listener, handover, stream, redis_link, alarm and daemon see libevent")
+            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_conns|http_run|http_front|listener|handover|stream|redis_link|redis_dial|alarm|daemon)$/))
+                breach("only http_conn, http_conns, http_run, http_front, listener, handover, stream, redis_link, redis_dial, alarm and daemon see libevent")
         }
 
         if (room != "daemon")
@@ -102,6 +102,10 @@ rules() {
             breach("redis_store is above the other redis_*, and alone sees redis_calls and redis_hints")
         if (in_daemon && included == "redis_question" && stem ~ /^redis_/ && stem !~ /^redis_(question|calls)$/)
             breach("only redis_calls asks by redis_question")
+        if (in_daemon && included == "redis_dial" && stem ~ /^redis_/ && stem !~ /^redis_(dial|link)$/)
+            breach("only redis_link dials")
+        if (stem == "redis_dial" && in_daemon && included ~ /^redis_/ && included !~ /^redis_(dial|url)$/)
+            breach("redis_dial is below the link")
         if (stem ~ /^redis_(life|answer)$/ && in_daemon && included ~ /^redis_/ && included !~ /^redis_(life|answer|link|script)$/)
             breach("redis_life and redis_answer are the lowest but for the link")
         if (stem ~ /^redis_/ && in_daemon && included ~ /^http/)
@@ -178,6 +182,7 @@ daemon/router.c|"daemon/http_conn.h"|yes
 daemon/listener.c|<event2/event.h>|no
 daemon/handover.c|<event2/event.h>|no
 daemon/redis_link.c|<event2/event.h>|no
+daemon/redis_dial.c|<event2/dns.h>|no
 daemon/daemon.c|<event2/event.h>|no
 daemon/broker.c|<event2/event.h>|yes
 daemon/http_reader.c|<event2/buffer.h>|yes
@@ -218,6 +223,10 @@ daemon/redis_hints.c|"daemon/redis_calls.h"|yes
 daemon/redis_store.c|"daemon/redis_question.h"|yes
 daemon/redis_answer.c|"daemon/redis_question.h"|yes
 daemon/redis_life.h|"daemon/redis_link.h"|no
+daemon/redis_link.c|"daemon/redis_dial.h"|no
+daemon/redis_sentinel.c|"daemon/redis_dial.h"|yes
+daemon/redis_dial.c|"daemon/redis_url.h"|no
+daemon/redis_dial.c|"daemon/redis_link.h"|yes
 daemon/redis_store.c|"daemon/store.h"|no
 daemon/redis_store.c|"daemon/redis_script.h"|no
 daemon/store.h|"daemon/redis_store.h"|yes
