@@ -7,22 +7,19 @@
 #include "daemon/redis_link.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#include <event2/dns.h>
 #include <event2/event.h>
 #include <event2/util.h>
 #include <hiredis/hiredis.h>
 
 #include "daemon/log.h"
+#include "daemon/redis_dial.h"
 #include "daemon/stream.h"
 #include "daemon/tls_stream.h"
 
@@ -36,10 +33,6 @@
 
 enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_GREETING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
 
-struct lookup { /* outlives the link when it is cancelled too late */
-    struct redis_link *link;
-};
-
 struct redis_link {
     struct event_base *base;
     const struct clock *clock;
@@ -47,17 +40,10 @@ struct redis_link {
     struct redis_link_callbacks callbacks;
 
     enum link_state state;
-    int fd;
-    struct stream stream; /* over fd, from the moment that it is connected; its descriptor is -1 before */
+    struct redis_dial dial; /* until there is a connection */
+    struct stream stream;   /* over it from then on; its descriptor is -1 before */
     struct event *io, *step, *timer, *alarm;
     short io_events; /* what `io` is registered for */
-
-    struct evdns_base *dns;
-    struct evdns_getaddrinfo_request *request;
-    struct lookup *lookup;
-    struct addrinfo *addresses; /* of the last look-up; freed with evutil_freeaddrinfo */
-    struct addrinfo *address;   /* the one being tried */
-    bool resolved;              /* the look-up ended, for good or ill */
 
     redisReader *reader;
     redisReplyObjectFunctions making; /* hiredis's own, but for the making of arrays */
@@ -88,9 +74,6 @@ struct redis_link {
     char *read_buffer;
 };
 
-static void link_try(struct redis_link *link);
-static void link_fail(struct redis_link *link, const char *problem);
-
 /* ---- deadlines ---- */
 
 static void set_timer(struct event *event, int64_t now_us, int64_t at_us)
@@ -116,7 +99,8 @@ static void watch(struct redis_link *link, short events)
         (void)event_del(link->io);
     link->io_events = events;
     if (events) {
-        (void)event_assign(link->io, link->base, link->fd, events, event_get_callback(link->io), link);
+        int fd = link->stream.fd >= 0 ? link->stream.fd : link->dial.fd;
+        (void)event_assign(link->io, link->base, fd, events, event_get_callback(link->io), link);
         (void)event_add(link->io, NULL);
     }
 }
@@ -129,30 +113,14 @@ static void set_problem(struct redis_link *link, const char *problem)
         snprintf(link->problem, sizeof(link->problem), "%s", problem);
 }
 
-static void drop_lookup(struct redis_link *link)
-{
-    if (link->lookup) {
-        link->lookup->link = NULL;
-        link->lookup = NULL;
-        if (link->request)
-            evdns_getaddrinfo_cancel(link->request);
-        link->request = NULL;
-    }
-    if (link->addresses) {
-        evutil_freeaddrinfo(link->addresses);
-        link->addresses = link->address = NULL;
-    }
-    link->resolved = false;
-}
-
-static void close_socket(struct redis_link *link)
+/* Whatever there is of a connection, or of an attempt. */
+static void hang_up(struct redis_link *link)
 {
     watch(link, 0);
     if (link->stream.fd >= 0)
         stream_close(&link->stream, false);
-    else if (link->fd >= 0)
-        close(link->fd);
-    link->fd = link->stream.fd = -1;
+    link->stream.fd = -1;
+    redis_dial_drop(&link->dial);
     redisReaderFree(link->reader);
     link->reader = NULL;
     link->output_len = link->output_sent = 0;
@@ -199,8 +167,7 @@ static void link_fail(struct redis_link *link, const char *problem)
     if (log_gate_pass(&link->gate, now, &left_out))
         log_warn("store_link_down", LOG_STR("link", link->config.label), LOG_STR("address", link->shown), LOG_STR("problem", link->problem),
                  LOG_INT("suppressed", left_out));
-    close_socket(link);
-    drop_lookup(link);
+    hang_up(link);
     link->state = LINK_WAITING;
     link->attempt_us = now;
     if (link->moved || (was_up && now - link->opened_us >= STEADY_US))
@@ -511,15 +478,6 @@ static void sign_in(struct redis_link *link)
     link->sign_in_left++;
 }
 
-static const char *connect_problem(struct redis_link *link, int error)
-{
-    char text[160];
-
-    snprintf(text, sizeof(text), "Redis cannot be reached: %s", strerror(error));
-    set_problem(link, text);
-    return link->problem;
-}
-
 /* TLS: the handshake goes on whenever the socket is ready for what it wants. */
 static void greet(struct redis_link *link)
 {
@@ -540,143 +498,49 @@ static void greet(struct redis_link *link)
 static void begin_stream(struct redis_link *link)
 {
     const struct redis_url *url = &link->config.url;
-
-    if (url->unix_path[0]) {
-        stream_init_unix(&link->stream, link->fd);
-    } else if (!url->tls) {
-        stream_init_tcp(&link->stream, link->fd);
-    } else if (tls_stream_init_client(&link->stream, link->fd, link->config.tls, url->host) != 0) {
-        link_fail(link, "out of memory");
-        return;
-    }
-    link->state = LINK_GREETING;
-    greet(link);
-}
-
-static void connected(struct redis_link *link)
-{
-    int error = 0;
-    socklen_t len = sizeof(error);
-
-    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
-        error = errno;
-    if (error) {
-        if (link->address && link->address->ai_next) { /* the name has another address */
-            close_socket(link);
-            link->address = link->address->ai_next;
-            link_try(link);
-            return;
-        }
-        link_fail(link, connect_problem(link, error));
-        return;
-    }
-    begin_stream(link);
-}
-
-static int open_socket(struct redis_link *link, int family, const struct sockaddr *address, socklen_t len)
-{
-    int one = 1;
-
-    link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (link->fd < 0)
-        return errno;
-    if (family != AF_UNIX) {
-        (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        (void)setsockopt(link->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-    }
-    if (connect(link->fd, address, len) < 0 && errno != EINPROGRESS)
-        return errno;
-    return 0;
-}
-
-/* Tries link->address (or the unix path). */
-static void link_try(struct redis_link *link)
-{
-    int error;
+    int fd = link->dial.fd;
 
     if (!make_reader(link)) {
         link_fail(link, "out of memory");
         return;
     }
-    link->state = LINK_CONNECTING;
-    if (link->config.url.unix_path[0]) {
-        struct sockaddr_un sun = {.sun_family = AF_UNIX};
-        memcpy(sun.sun_path, link->config.url.unix_path, sizeof(sun.sun_path));
-        error = open_socket(link, AF_UNIX, (const struct sockaddr *)&sun, sizeof(sun));
-    } else {
-        error = open_socket(link, link->address->ai_family, link->address->ai_addr, link->address->ai_addrlen);
-    }
-    if (error) {
-        if (link->address && link->address->ai_next) {
-            close_socket(link);
-            link->address = link->address->ai_next;
-            link_try(link);
-            return;
-        }
-        link_fail(link, connect_problem(link, error));
-        return;
-    }
-    watch(link, EV_WRITE | EV_PERSIST);
-}
-
-static void on_lookup(int error, struct evutil_addrinfo *addresses, void *arg)
-{
-    struct lookup *lookup = arg;
-    struct redis_link *link = lookup->link;
-
-    free(lookup);
-    if (!link) {
-        if (addresses)
-            evutil_freeaddrinfo(addresses);
-        return;
-    }
-    link->lookup = NULL;
-    link->request = NULL;
-    link->resolved = true;
-    link->addresses = link->address = addresses;
-    if (error)
-        set_problem(link, evutil_gai_strerror(error));
-    event_active(link->step, 0, 0); /* may run inside evdns_getaddrinfo: go on from the event */
-}
-
-/* A resolver made anew: hosts file and resolv.conf may have changed since. */
-static bool fresh_resolver(struct redis_link *link)
-{
-    if (link->dns)
-        evdns_base_free(link->dns, 0);
-    link->dns = evdns_base_new(link->base, EVDNS_BASE_INITIALIZE_NAMESERVERS);
-    if (!link->dns) { /* no resolv.conf: the hosts file will do */
-        link->dns = evdns_base_new(link->base, 0);
-        if (link->dns)
-            (void)evdns_base_load_hosts(link->dns, "/etc/hosts");
-    }
-    return link->dns != NULL;
-}
-
-static void resolve(struct redis_link *link)
-{
-    struct evutil_addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = EVUTIL_AI_NUMERICHOST};
-    char port[16];
-
-    link->state = LINK_RESOLVING;
-    snprintf(port, sizeof(port), "%d", link->config.url.port);
-    if (evutil_getaddrinfo(link->config.url.host, port, &hints, &link->addresses) == 0) {
-        link->address = link->addresses;
-        link_try(link);
-        return;
-    }
-    hints.ai_flags = EVUTIL_AI_ADDRCONFIG;
-    link->lookup = malloc(sizeof(*link->lookup));
-    if (!link->lookup || !fresh_resolver(link)) {
-        free(link->lookup);
-        link->lookup = NULL;
+    if (url->unix_path[0]) {
+        stream_init_unix(&link->stream, fd);
+    } else if (!url->tls) {
+        stream_init_tcp(&link->stream, fd);
+    } else if (tls_stream_init_client(&link->stream, fd, link->config.tls, url->host) != 0) {
         link_fail(link, "out of memory");
         return;
     }
-    link->lookup->link = link;
-    link->request = evdns_getaddrinfo(link->dns, link->config.url.host, port, &hints, on_lookup, link->lookup);
-    if (link->resolved)
-        link->request = NULL;
+    redis_dial_take(&link->dial);
+    link->state = LINK_GREETING;
+    greet(link);
+}
+
+static void go_on(struct redis_link *link, enum redis_dialled dialled)
+{
+    switch (dialled) {
+    case DIAL_LOOKS_UP:
+        link->state = LINK_RESOLVING;
+        return;
+    case DIAL_CONNECTS:
+        link->state = LINK_CONNECTING;
+        watch(link, EV_WRITE | EV_PERSIST);
+        return;
+    case DIAL_CONNECTED:
+        begin_stream(link);
+        return;
+    case DIAL_FAILED:
+        link_fail(link, link->dial.problem);
+        return;
+    }
+}
+
+static void on_looked_up(void *arg)
+{
+    struct redis_link *link = arg;
+
+    event_active(link->step, 0, 0); /* may run inside redis_dial_begin: go on from the event */
 }
 
 static void attempt(struct redis_link *link)
@@ -690,10 +554,7 @@ static void attempt(struct redis_link *link)
     link->attempt_us = clock_now_us(link->clock) + link->config.connect_timeout_ms * 1000;
     link->check_us = INT64_MAX;
     arm(link, link->attempt_us);
-    if (link->config.url.unix_path[0])
-        link_try(link);
-    else
-        resolve(link);
+    go_on(link, redis_dial_begin(&link->dial));
 }
 
 /* ---- the three events ---- */
@@ -706,7 +567,8 @@ static void on_io(evutil_socket_t fd, short events, void *arg)
 
     (void)fd;
     if (link->state == LINK_CONNECTING) {
-        connected(link);
+        watch(link, 0);
+        go_on(link, redis_dial_ready(&link->dial));
         return;
     }
     if (link->state == LINK_GREETING) {
@@ -737,12 +599,8 @@ static void on_step(evutil_socket_t fd, short events, void *arg)
         link_fail(link, link->drop_problem);
         return;
     }
-    if (link->state == LINK_RESOLVING && link->resolved) {
-        link->resolved = false;
-        if (link->address)
-            link_try(link);
-        else
-            link_fail(link, link->problem[0] ? link->problem : "Redis cannot be reached: its name has no address");
+    if (link->state == LINK_RESOLVING) {
+        go_on(link, redis_dial_go_on(&link->dial));
         return;
     }
     if (link->state != LINK_SIGNING_IN && link->state != LINK_OPEN)
@@ -841,7 +699,8 @@ struct redis_link *redis_link_new(struct event_base *base, const struct clock *c
     link->clock = clock;
     link->config = *config;
     link->callbacks = *callbacks;
-    link->fd = link->stream.fd = -1;
+    link->stream.fd = -1;
+    redis_dial_init(&link->dial, base, &link->config.url, on_looked_up, link);
     link->last = &link->first;
     link->check_us = INT64_MAX;
     link->delay_ms = FIRST_DELAY_MS;
@@ -874,8 +733,7 @@ void redis_link_stop(struct redis_link *link)
 {
     if (link->state == LINK_STOPPED)
         return;
-    close_socket(link);
-    drop_lookup(link);
+    hang_up(link);
     link->state = LINK_STOPPED;
     (void)event_del(link->timer);
     link->check_us = INT64_MAX;
@@ -906,12 +764,9 @@ void redis_link_free(struct redis_link *link)
 {
     if (!link)
         return;
-    if (link->io && link->step && link->timer) {
-        close_socket(link);
-        drop_lookup(link);
-    }
-    if (link->dns)
-        evdns_base_free(link->dns, 0);
+    if (link->io && link->step && link->timer)
+        hang_up(link);
+    redis_dial_close(&link->dial);
     if (link->io)
         event_free(link->io);
     if (link->step)

@@ -15,6 +15,10 @@ rules() {
     function is_library() {
         return inc ~ /^(event2\/|event|evdns|evhttp|evutil|hiredis|jansson|uuid\/|uthash|utlist|utarray|utstring|check\.h|openssl\/|valgrind\/|curl\/)/
     }
+    # How far up in the broker a file of it is; 0: in no place.
+    function level(of) {
+        return index(" broker_state broker_time broker_news broker_request broker_vouch broker_lines broker_acquire broker_listing broker_calls broker_undo broker ", " " of " ")
+    }
     {
         file = $1; line = $2; shown = $3
         quoted = substr(shown, 1, 1) == "\""
@@ -61,8 +65,8 @@ rules() {
                 breach("only client/wire.c sees libcurl")
             if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
                 breach("only daemon/redis_* sees hiredis")
-            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_conns|http_run|http_front|listener|handover|stream|redis_link|alarm|daemon)$/))
-                breach("only http_conn, http_conns, http_run, http_front, listener, handover, stream, redis_link, alarm and daemon see libevent")
+            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_conns|http_run|http_front|listener|handover|stream|redis_link|redis_dial|alarm|daemon)$/))
+                breach("only http_conn, http_conns, http_run, http_front, listener, handover, stream, redis_link, redis_dial, alarm and daemon see libevent")
         }
 
         if (room != "daemon")
@@ -84,8 +88,12 @@ rules() {
             breach("only the daemon sees its parts: drain, takeover, heartbeat and daemon_options")
         if (in_daemon && included ~ /^(api|router)/ && stem !~ /^(api_.*|api|router|daemon)$/)
             breach("nothing below the api looks up at it")
-        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|drain|broker)$/)
+        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|drain|broker|broker_.*)$/)
             breach("nothing below the broker looks up at it")
+        if (in_daemon && included ~ /^broker_/ && stem !~ /^broker(_.*)?$/)
+            breach("the broker is seen through broker.h")
+        if (in_daemon && included ~ /^broker_/ && level(included) > level(stem))
+            breach("in the broker the arrows go as told in broker_state.h")
         if (in_daemon && included ~ /^redis_/ && included != "redis_url" && stem !~ /^(redis_.*|daemon|daemon_options)$/)
             breach("the store is seen through store.h; only the daemon, which builds it, and its options name redis_*")
         if (in_daemon && included == "redis_url" && stem !~ /^(redis_.*|daemon|daemon_options|options.*)$/)
@@ -94,6 +102,10 @@ rules() {
             breach("redis_store is above the other redis_*, and alone sees redis_calls and redis_hints")
         if (in_daemon && included == "redis_question" && stem ~ /^redis_/ && stem !~ /^redis_(question|calls)$/)
             breach("only redis_calls asks by redis_question")
+        if (in_daemon && included == "redis_dial" && stem ~ /^redis_/ && stem !~ /^redis_(dial|link)$/)
+            breach("only redis_link dials")
+        if (stem == "redis_dial" && in_daemon && included ~ /^redis_/ && included !~ /^redis_(dial|url)$/)
+            breach("redis_dial is below the link")
         if (stem ~ /^redis_(life|answer)$/ && in_daemon && included ~ /^redis_/ && included !~ /^redis_(life|answer|link|script)$/)
             breach("redis_life and redis_answer are the lowest but for the link")
         if (stem ~ /^redis_/ && in_daemon && included ~ /^http/)
@@ -104,7 +116,7 @@ rules() {
             breach("the HTTP front knows nothing of leases")
         if (in_daemon && included == "http_conn" && stem !~ /^http_(conn|conns|run|exchange|stream)$/)
             breach("http_conn.h is private to the connections: others see http_conns.h and http.h")
-        if (stem ~ /^(broker|store)$/ && in_daemon && included ~ /^http/)
+        if (stem ~ /^(broker|broker_.*|store)$/ && in_daemon && included ~ /^http/)
             breach("the broker is called by the api, and answers it; it knows nothing of HTTP")
     }'
 }
@@ -170,6 +182,7 @@ daemon/router.c|"daemon/http_conn.h"|yes
 daemon/listener.c|<event2/event.h>|no
 daemon/handover.c|<event2/event.h>|no
 daemon/redis_link.c|<event2/event.h>|no
+daemon/redis_dial.c|<event2/dns.h>|no
 daemon/daemon.c|<event2/event.h>|no
 daemon/broker.c|<event2/event.h>|yes
 daemon/http_reader.c|<event2/buffer.h>|yes
@@ -190,6 +203,14 @@ daemon/broker.c|"daemon/redis_store.h"|yes
 daemon/broker.c|"daemon/redis_url.h"|yes
 daemon/broker.c|"daemon/http.h"|yes
 daemon/broker.c|"daemon/api_locks.h"|yes
+daemon/broker.c|"daemon/broker_news.h"|no
+daemon/broker_news.c|"daemon/broker_state.h"|no
+daemon/broker_time.c|"daemon/broker_news.h"|yes
+daemon/broker_news.c|"daemon/http.h"|yes
+daemon/broker_state.h|"daemon/broker.h"|no
+daemon/api_locks.c|"daemon/broker_state.h"|yes
+daemon/daemon.c|"daemon/broker_state.h"|yes
+daemon/redis_store.c|"daemon/broker_news.h"|yes
 daemon/api_locks.c|"daemon/broker.h"|no
 daemon/api_admin.c|"daemon/redis_link.h"|yes
 daemon/redis_store.c|"daemon/broker.h"|yes
@@ -202,6 +223,10 @@ daemon/redis_hints.c|"daemon/redis_calls.h"|yes
 daemon/redis_store.c|"daemon/redis_question.h"|yes
 daemon/redis_answer.c|"daemon/redis_question.h"|yes
 daemon/redis_life.h|"daemon/redis_link.h"|no
+daemon/redis_link.c|"daemon/redis_dial.h"|no
+daemon/redis_sentinel.c|"daemon/redis_dial.h"|yes
+daemon/redis_dial.c|"daemon/redis_url.h"|no
+daemon/redis_dial.c|"daemon/redis_link.h"|yes
 daemon/redis_store.c|"daemon/store.h"|no
 daemon/redis_store.c|"daemon/redis_script.h"|no
 daemon/store.h|"daemon/redis_store.h"|yes

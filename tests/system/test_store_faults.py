@@ -573,6 +573,13 @@ def test_c26_redis_away_and_back(world, redis):
         assert time.monotonic() - back < 15, "back within the cap of the back-off"
 
 
+def with_hosts(hosts):
+    """What a command has to begin with for the file `hosts` to be its /etc/hosts."""
+    if os.system(f"unshare -m sh -c 'mount --bind {hosts} /etc/hosts' 2>/dev/null") != 0:
+        pytest.skip("mount --bind is not permitted here")
+    return ["unshare", "-m", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace of its own (root)")
 def test_c26_the_name_of_redis_is_resolved_again(world):
     """Broken: the address that the name had at the start is kept for ever. (C26)"""
@@ -586,16 +593,26 @@ def test_c26_the_name_of_redis_is_resolved_again(world):
             f.write(f"127.0.0.1 localhost\n{address} redis.test\n")
 
     point_to("127.0.0.2")
-    if os.system(f"unshare -m sh -c 'mount --bind {hosts} /etc/hosts' 2>/dev/null") != 0:
-        pytest.skip("mount --bind is not permitted here")
-    wrap = ["unshare", "-m", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
-    pawld = world.pawld(f"redis://redis.test:{port}/0", prefix=wrap)
+    pawld = world.pawld(f"redis://redis.test:{port}/0", prefix=with_hosts(hosts))
     before = pawld.api().must("acquire", "l")["token"]
     point_to("127.0.0.3")
     old.stop()
     works_again(pawld)
     assert new.command("EXISTS", "pawl:{0}:fence") == 1
     assert until(lambda: pawld.api().acquire("l")[1].get("token"), what="granted") > before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace of its own (root)")
+def test_c26_each_address_of_the_name_is_tried(world):
+    """Broken: a name with several addresses is as good as its first one. (C26) The one that answers stands between two that refuse, so the order in which
+    they are tried is all the same."""
+    redis = world.redis(host="127.0.0.3")
+    hosts = os.path.join(world.folder(), "hosts")
+    with open(hosts, "w", encoding="ascii") as f:
+        f.write("127.0.0.1 localhost\n" + "".join(f"127.0.0.{n} redis.test\n" for n in (2, 3, 4)))
+    pawld = world.pawld(f"redis://redis.test:{redis.port}/0", prefix=with_hosts(hosts))
+    assert pawld.api().must("acquire", "l")["token"] > 0
+    assert pawld.log("store_link_down") == [], "an attempt was over before all addresses were tried"
 
 
 def test_c27_connects_follow_a_capped_back_off(world, redis):
