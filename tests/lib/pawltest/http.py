@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import struct
+import time
 from urllib.parse import quote
 
 from pawltest.tls import TlsSocket, open_tls
@@ -30,8 +31,16 @@ def open_socket(address, timeout_s=30.0):
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         target = (host, int(port))
     sock.settimeout(timeout_s)
+    end = time.monotonic() + timeout_s
     try:
-        sock.connect(target)
+        while True:
+            try:
+                sock.connect(target)
+                break
+            except BlockingIOError:  # where many connect to a unix socket at once, the kernel says so rather than let a socket with a time-out wait
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.005)
     except OSError:
         sock.close()
         raise
