@@ -128,6 +128,7 @@ struct store_call {
     void *command;
     int reruns;
     int64_t prove_by_us;
+    int64_t send_by_us;
     bool may_have_run;
 };
 
@@ -150,8 +151,10 @@ struct store_status { /* strings are borrowed until the next turn */
     bool window_open;
     const char *problem; /* why not ready, "" otherwise */
     const char *address, *role, *incarnation;
-    int64_t fence; /* the greatest seen */
-    size_t pending;
+    int64_t fence;   /* the greatest seen */
+    size_t pending;  /* calls without an answer yet */
+    size_t waiting;  /* of these, those that wait to be sent because many are on their way */
+    uint64_t unsent; /* calls answered UNAVAILABLE because they would have had to wait for too long */
     uint64_t connects, attaches, openings, fence_raises, errors;
 };
 
