@@ -15,17 +15,47 @@ void redis_backlog_init(struct redis_backlog *b)
         b->lanes[i].last = &b->lanes[i].first;
 }
 
+/* ---- which leases the OTHERS are about ---- */
+
 static size_t bucket_of(const struct store_call *call)
 {
     return (size_t)(name_hash(call->lease_id.text, strlen(call->lease_id.text)) % BACKLOG_BUCKETS);
 }
 
+static void note(struct redis_backlog *b, struct store_call *call)
+{
+    struct store_call **bucket = &b->leases[bucket_of(call)];
+
+    call->beside = *bucket;
+    call->beside_of = bucket;
+    if (*bucket)
+        (*bucket)->beside_of = &call->beside;
+    *bucket = call;
+}
+
+static void unnote(struct store_call *call)
+{
+    *call->beside_of = call->beside;
+    if (call->beside)
+        call->beside->beside_of = call->beside_of;
+}
+
+static bool is_noted(const struct redis_backlog *b, const struct store_call *wanted)
+{
+    const struct store_call *call = b->leases[bucket_of(wanted)];
+
+    while (call && strcmp(call->lease_id.text, wanted->lease_id.text) != 0)
+        call = call->beside;
+    return call != NULL;
+}
+
+/* ---- the lanes ---- */
+
 enum backlog_lane redis_backlog_lane(const struct redis_backlog *b, const struct store_call *call)
 {
     if (call->op == STORE_PUT_BACK)
         return BACKLOG_PUT_BACK;
-    /* Two leases in one bucket only cost the later its place. */
-    if ((call->op == STORE_RENEW || call->op == STORE_RELEASE) && b->leases[bucket_of(call)] == 0)
+    if ((call->op == STORE_RENEW || call->op == STORE_RELEASE) && !is_noted(b, call))
         return BACKLOG_HOLDERS;
     return BACKLOG_OTHERS;
 }
@@ -41,7 +71,7 @@ bool redis_backlog_add(struct redis_backlog *b, enum backlog_lane lane, struct s
     line->last = &call->next;
     b->count++;
     if (lane == BACKLOG_OTHERS)
-        b->leases[bucket_of(call)]++;
+        note(b, call);
     return true;
 }
 
@@ -56,7 +86,7 @@ static struct store_call *unlink_at(struct redis_backlog *b, int lane, struct st
         line->last = at;
     b->count--;
     if (lane == BACKLOG_OTHERS)
-        b->leases[bucket_of(call)]--;
+        unnote(call);
     return call;
 }
 

@@ -34,7 +34,7 @@ struct redis_backlog {
         struct store_call *first, **last;
     } lanes[BACKLOG_LANES];
     size_t count;
-    unsigned leases[BACKLOG_BUCKETS]; /* by hash of the lease id: how many of OTHERS are about such a one */
+    struct store_call *leases[BACKLOG_BUCKETS]; /* those among OTHERS, by the hash of their lease id; chained by `beside` */
 };
 
 void redis_backlog_init(struct redis_backlog *b);

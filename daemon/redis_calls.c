@@ -6,9 +6,10 @@
  *                    └──► waiting ──┘◄── lost, or another life ────┘
  *                            └──► failed ──► done, at the end of the turn
  *
- * How many may be in flight (`most`) follows how fast Redis answers: an answer that took long says that more are on their way than Redis can run within a
- * fair part of the time that a call has, so there may be half as many; answers that come soon make room again. The connection is lost only when a command
- * has had the whole time-out since it was sent, so it is Redis that is slow then and not the queue before it.
+ * How many may be in flight (`most`) follows how fast Redis answers. When all that has arrived was read and the oldest call in flight is still out for a
+ * good part of the time-out, more are on their way than Redis can run soon: there may be half as many. While others wait, answers make room for more. (How
+ * long an answer took says less: it may have lain here unread, since this very process was busy.) The connection is lost only when a command has had the
+ * whole time-out since it was sent, so it is Redis that is slow then and not the queue before it.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -26,11 +27,13 @@
 
 #define RERUNS_MAX     16
 #define SPARE_RUNS_MAX 256
-#define BATCH_MAX      64  /* plain calls in one run of a script */
-#define FLIGHT_MOST    256 /* calls that were sent and have no answer yet */
-#define FLIGHT_LEAST   16
-#define SLOW_PART      8 /* an answer that took this part of the time-out took long */
-#define ROOM_AFTER     8 /* so many that did not make room for one more */
+#define BATCH_MAX      64 /* plain calls in one run of a script */
+#ifndef FLIGHT_MOST
+#define FLIGHT_MOST 256 /* calls that were sent and have no answer yet */
+#endif
+#define FLIGHT_FIRST 64 /* until it is known how soon answers come now */
+#define FLIGHT_LEAST 16
+#define SLOW_PART    8 /* a call that is out for this part of the time-out is late */
 
 struct run { /* one command on its way */
     struct redis_command command;
@@ -57,7 +60,7 @@ struct redis_calls {
     size_t batch_count;
     struct run *sent, **sent_last; /* oldest first */
     size_t in_flight, most;        /* calls */
-    size_t soon;                   /* answers that did not take long, since there was last made room */
+    size_t landed;                 /* calls answered in this turn of the loop */
     int64_t narrowed_us;           /* when `most` was last made less: what was sent before says no more */
     uint64_t unsent;
     struct run *spare;
@@ -65,7 +68,6 @@ struct redis_calls {
 };
 
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script);
-static void send_waiting(struct redis_calls *c);
 static void conclude(struct redis_calls *c, struct store_call *call);
 
 static const char too_many[] = "too many calls wait for Redis";
@@ -290,23 +292,28 @@ static void narrow(struct redis_calls *c, const struct run *run, int64_t now)
         return;
     c->most = c->most / 2 > FLIGHT_LEAST ? c->most / 2 : FLIGHT_LEAST;
     c->narrowed_us = now;
-    c->soon = 0;
 }
 
-static void widen(struct redis_calls *c, size_t count)
+/* What came in this turn has been read. */
+static void see_pace(struct redis_calls *c, int64_t now)
 {
-    c->soon += count;
-    c->most += c->soon / ROOM_AFTER;
-    c->soon %= ROOM_AFTER;
+    int64_t age_us = c->sent ? now - c->sent->command.sent_us : 0;
+
+    if (!c->sent && c->waiting.count == 0)
+        c->most = FLIGHT_FIRST; /* what was learned gets old */
+    else if (age_us > c->timeout_us / SLOW_PART)
+        narrow(c, c->sent, now);
+    else if (c->waiting.count > 0)
+        c->most += c->sent ? (c->landed + 7) / 8 : c->landed; /* nothing is left to do there: it had too little */
     if (c->most > FLIGHT_MOST)
         c->most = FLIGHT_MOST;
+    c->landed = 0;
 }
 
 /* Commands are answered, or lost, in the order in which they were sent. */
 static void land(struct redis_calls *c, struct run *run, const redisReply *reply)
 {
-    int64_t now = clock_now_us(c->life->clock), took_us = now - run->command.sent_us;
-    bool full = c->waiting.count > 0 || c->in_flight >= c->most;
+    int64_t took_us = clock_now_us(c->life->clock) - run->command.sent_us;
 
     c->sent = run->next;
     if (!c->sent)
@@ -318,12 +325,9 @@ static void land(struct redis_calls *c, struct run *run, const redisReply *reply
         if (reply)
             c->callbacks.answered(c->callbacks.arg, took_us);
     }
-    if (!reply)
-        return;
-    if (took_us > c->timeout_us / SLOW_PART)
-        narrow(c, run, now);
-    else if (full)
-        widen(c, run->count);
+    if (reply && c->landed == 0)
+        redis_link_turn(c->link);
+    c->landed += reply ? run->count : 0;
 }
 
 /* Those whose time is over get no answer from Redis any more. What they did will be undone by who asked: behind them, on the same connection. */
@@ -396,7 +400,6 @@ static void call_answered(struct redis_command *command, const redisReply *reply
         redis_calls_lost(c, call);
     else if (reply)
         take_late_answer(c, reply);
-    send_waiting(c);
 }
 
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script)
@@ -498,7 +501,6 @@ static void batch_answered(struct redis_command *command, const redisReply *repl
     else
         take_batch_answer(c, run, reply);
     give_run(c, run); /* not before: what is sent meanwhile must not be written into it */
-    send_waiting(c);
 }
 
 static void send_batch(struct redis_calls *c, struct store_call *calls, size_t count, bool whole_script)
@@ -533,7 +535,7 @@ static struct store_call *take_batch(struct redis_calls *c, size_t *ret_count)
     return calls;
 }
 
-void redis_calls_flush(struct redis_calls *c)
+static void flush(struct redis_calls *c)
 {
     size_t count;
     struct store_call *calls = take_batch(c, &count);
@@ -552,7 +554,7 @@ static void add_to_batch(struct redis_calls *c, struct store_call *call)
     if (c->batch_count++ == 0)
         redis_link_turn(c->link);
     if (c->batch_count == BATCH_MAX)
-        redis_calls_flush(c);
+        flush(c);
 }
 
 /* ---- whose turn it is ---- */
@@ -563,7 +565,7 @@ static void send_now(struct redis_calls *c, struct store_call *call)
         add_to_batch(c, call);
         return;
     }
-    redis_calls_flush(c);
+    flush(c);
     send_call(c, call, false);
 }
 
@@ -603,6 +605,14 @@ void redis_calls_send(struct redis_calls *c, struct store_call *call)
         wait_for_turn(c, c->leading && call->op != STORE_PUT_BACK ? BACKLOG_FIRST : redis_backlog_lane(&c->waiting, call), call);
 }
 
+void redis_calls_turn(struct redis_calls *c)
+{
+    if (c->landed > 0)
+        see_pace(c, clock_now_us(c->life->clock));
+    send_waiting(c);
+    flush(c);
+}
+
 void redis_calls_lead(struct redis_calls *c, bool leading)
 {
     c->leading = leading;
@@ -611,6 +621,8 @@ void redis_calls_lead(struct redis_calls *c, bool leading)
 void redis_calls_go(struct redis_calls *c)
 {
     c->going = true;
+    c->most = FLIGHT_FIRST;
+    c->narrowed_us = INT64_MIN;
     send_waiting(c);
     expire_waiting(c, clock_now_us(c->life->clock), too_many);
 }
@@ -666,7 +678,7 @@ struct redis_calls *redis_calls_new(struct redis_link *link, struct redis_life *
     c->complaints = complaints;
     c->callbacks = *callbacks;
     c->timeout_us = timeout_ms * 1000;
-    c->most = FLIGHT_MOST;
+    c->most = FLIGHT_FIRST;
     c->narrowed_us = INT64_MIN;
     c->sent_last = &c->sent;
     redis_backlog_init(&c->waiting);

@@ -59,7 +59,8 @@ void redis_calls_go(struct redis_calls *c);                 /* attached: calls a
 void redis_calls_halt(struct redis_calls *c);               /* the connection or the life of the data ended: all that is not sent waits */
 void redis_calls_lead(struct redis_calls *c, bool leading); /* while true what comes goes ahead of what waits; for right before the go */
 void redis_calls_fail_waiting(struct redis_calls *c, const char *problem);
-void redis_calls_flush(struct redis_calls *c); /* sends the plain calls of this turn */
+void redis_calls_turn(
+    struct redis_calls *c); /* the end of a turn of the loop: sends the plain calls of it, and what waits and has room now */
 /* Answers what failed, and what had no answer or no turn in its time; the latter for this problem while nothing is sent. */
 void redis_calls_alarm(struct redis_calls *c, int64_t now_us, const char *problem);
 void redis_calls_stop(struct redis_calls *c); /* from now on nothing waits */

@@ -95,7 +95,7 @@ static void set_alarm(void *arg, int64_t at_us)
 
 static void on_turn(void *arg)
 {
-    redis_calls_flush(((struct redis_store *)arg)->calls);
+    redis_calls_turn(((struct redis_store *)arg)->calls);
 }
 
 static void on_answered(void *arg, int64_t us)

@@ -124,8 +124,7 @@ struct store_call {
     struct store_holder holder; /* acquire: HELD, DELAYED; break, inspect, cancel; renew, acquire: the lease's owner, delay and bound */
 
     /* the store's own, valid between submit and done */
-    struct store_call *next;
-    void *command;
+    struct store_call *next, *beside, **beside_of;
     int reruns;
     int64_t prove_by_us;
     int64_t send_by_us;
