@@ -299,9 +299,7 @@ static void see_pace(struct redis_calls *c, int64_t now)
 {
     int64_t age_us = c->sent ? now - c->sent->command.sent_us : 0;
 
-    if (!c->sent && c->waiting.count == 0)
-        c->most = FLIGHT_FIRST; /* what was learned gets old */
-    else if (age_us > c->timeout_us / SLOW_PART)
+    if (age_us > c->timeout_us / SLOW_PART)
         narrow(c, c->sent, now);
     else if (c->waiting.count > 0)
         c->most += c->sent ? (c->landed + 7) / 8 : c->landed; /* nothing is left to do there: it had too little */
