@@ -27,20 +27,19 @@
 
 #define RERUNS_MAX     16
 #define SPARE_RUNS_MAX 256
-#define BATCH_MAX      64 /* plain calls in one run of a script */
-#ifndef FLIGHT_MOST
-#define FLIGHT_MOST 256 /* calls that were sent and have no answer yet */
-#endif
-#define FLIGHT_FIRST 64 /* until it is known how soon answers come now */
-#define FLIGHT_LEAST 16
-#define SLOW_PART    8 /* a call that is out for this part of the time-out is late */
+#define BATCH_MAX      64  /* plain calls in one run of a script */
+#define FLIGHT_MOST    256 /* calls that were sent and have no answer yet */
+#define FLIGHT_FIRST   64  /* until it is known how soon answers come */
+#define FLIGHT_LEAST   16
+#define LATE_PART      8  /* a call that is out for this part of the time-out is late */
+#define LOOK_PART      64 /* between two looks at all that waits there is at least this part */
 
 struct run { /* one command on its way */
     struct redis_command command;
     struct redis_calls *calls;
     struct run *next; /* sent after this one; of the spare ones the next */
     size_t count;
-    bool batch, whole_script;         /* the second: EVAL, after the server said NOSCRIPT */
+    bool whole_script;                /* EVAL, after the server said NOSCRIPT */
     struct store_call *of[BATCH_MAX]; /* NULL: its time was over, and it has been answered */
 };
 
@@ -151,7 +150,8 @@ void redis_calls_fail_waiting(struct redis_calls *c, const char *problem)
 /* Fails those whose time is over. While calls are sent that is when so little is left that an answer could hardly come in time. */
 static void expire_waiting(struct redis_calls *c, int64_t now, const char *problem)
 {
-    int64_t next_us;
+    int64_t next_us,
+        soonest_us = now + c->timeout_us / LOOK_PART; /* a burst's time is over nearly at once: not a look for each of its calls */
     struct store_call *call = redis_backlog_take_due(&c->waiting, now, c->going, &next_us);
 
     while (call) {
@@ -160,8 +160,8 @@ static void expire_waiting(struct redis_calls *c, int64_t now, const char *probl
         redis_calls_fail(c, call, c->going ? too_many : problem);
         call = next;
     }
-    if (next_us != INT64_MAX) /* a burst is over at nearly the same time: not a look at all of them for each */
-        c->callbacks.alarm(c->callbacks.arg, next_us < now + c->timeout_us / 64 ? now + c->timeout_us / 64 : next_us);
+    if (next_us != INT64_MAX)
+        c->callbacks.alarm(c->callbacks.arg, next_us > soonest_us ? next_us : soonest_us);
 }
 
 /* ---- answers ---- */
@@ -299,7 +299,7 @@ static void see_pace(struct redis_calls *c, int64_t now)
 {
     int64_t age_us = c->sent ? now - c->sent->command.sent_us : 0;
 
-    if (age_us > c->timeout_us / SLOW_PART)
+    if (age_us > c->timeout_us / LATE_PART)
         narrow(c, c->sent, now);
     else if (c->waiting.count > 0)
         c->most += c->sent ? (c->landed + 7) / 8 : c->landed; /* nothing is left to do there: it had too little */
@@ -415,7 +415,6 @@ static void send_call(struct redis_calls *c, struct store_call *call, bool whole
     }
     run->of[0] = call;
     run->count = 1;
-    run->batch = false;
     run->whole_script = whole_script;
     run->command.done = call_answered;
     redis_question_write(c->life, c->link, call, whole_script);
@@ -515,7 +514,6 @@ static void send_batch(struct redis_calls *c, struct store_call *calls, size_t c
     run->count = 0;
     for (struct store_call *call = calls; call; call = call->next)
         run->of[run->count++] = call;
-    run->batch = true;
     run->whole_script = whole_script;
     run->command.done = batch_answered;
     redis_question_write_plain(c->life, c->link, calls, count, whole_script);
