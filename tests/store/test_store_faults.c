@@ -1274,6 +1274,36 @@ START_TEST(P6_P9_a_burst_leaves_in_the_order_in_which_it_came)
 }
 END_TEST
 
+static struct asked *newcomer;
+static void (*tell_answer)(struct store_call *call);
+
+static void answer_and_ask(struct store_call *call)
+{
+    if (newcomer->submitted_us == 0)
+        submit(newcomer);
+    tell_answer(call);
+}
+
+START_TEST(P6_who_comes_while_others_wait_and_there_is_room_comes_behind_them)
+{
+    warm_up();
+    redis_server_freeze(&redis);
+    for (int i = 0; i < BURST; i++) {
+        burst[i] = nth_acquire(i);
+        if (i == 0) {
+            tell_answer = burst[i]->call.done;
+            burst[i]->call.done = answer_and_ask;
+        }
+        submit(burst[i]);
+    }
+    newcomer = nth_acquire(BURST);
+    redis_server_thaw(&redis);
+    burst_granted_in_order();
+    EXPECT(newcomer, STORE_DONE);
+    ck_assert_int_gt(newcomer->call.ret_token, burst[BURST - 1]->call.ret_token);
+}
+END_TEST
+
 START_TEST(P6_waiters_that_come_in_a_burst_have_their_places_in_order)
 {
     take(one, "L", 'a');
@@ -1490,6 +1520,7 @@ int main(void)
     tcase_add_test(refusals, P9_a_redis_busy_with_a_script_is_an_error_and_nothing_was_done);
     tcase_add_test(random, P1_P2_P8_C24_C25_random_mischief_breaks_no_promise);
     tcase_add_test(bursts, P6_P9_a_burst_leaves_in_the_order_in_which_it_came);
+    tcase_add_test(bursts, P6_who_comes_while_others_wait_and_there_is_room_comes_behind_them);
     tcase_add_test(bursts, P6_waiters_that_come_in_a_burst_have_their_places_in_order);
     tcase_add_test(bursts, P7_P9_what_had_no_turn_in_its_time_was_surely_not_done);
     tcase_add_test(bursts, P7_P8_P9_a_call_whose_time_is_over_leaves_the_connection_up);
