@@ -55,6 +55,8 @@ enum backlog_lane redis_backlog_lane(const struct redis_backlog *b, const struct
 {
     if (call->op == STORE_PUT_BACK)
         return BACKLOG_PUT_BACK;
+    if (call->op == STORE_CHECK) /* about a token, changes nothing */
+        return BACKLOG_HOLDERS;
     if ((call->op == STORE_RENEW || call->op == STORE_RELEASE) && !is_noted(b, call))
         return BACKLOG_HOLDERS;
     return BACKLOG_OTHERS;

@@ -7,7 +7,7 @@
  *     FIRST      what the owner wants ahead of all that came before (its own matters, right after an attach)
  *     AGAIN      were sent, and must be sent again: they came before all below
  *     UNSENT     were about to be sent
- *     HOLDERS    renewals and releases: worth more than new acquires when Redis can't do everything
+ *     HOLDERS    renewals, releases and checks of tokens: worth more than new acquires when Redis can't do everything
  *     OTHERS     all else
  *
  * A renewal or release goes among OTHERS while a call about the same lease waits there: of one lease, calls leave in the order in which they came, which is

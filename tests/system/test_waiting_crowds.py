@@ -70,7 +70,7 @@ def test_c36_commands_per_release_do_not_depend_on_the_waiters(world, redis, nod
                 done[word] = done.get(word, 0) + after[word] - before.get(word, 0)
             total += take
             close_all(waiters)
-            until(lambda name=name: look(api, name)["waiters"] == 0, 60, "the rest has left")
+            standing(api, name, 0, 60)  # the rest has left
             api.brk(name, reason="who was granted it then has gone")
         found[count] = sum(done.values()) / total
         print(f"{nodes} nodes, {count} waiters: {found[count]:.2f} commands a release: "

@@ -57,14 +57,15 @@ static void expect(const struct store_call *wanted)
 START_TEST(P6_acquires_keep_their_order_and_holders_pass_them)
 {
     struct store_call *a = add(STORE_ACQUIRE, 1), *b = add(STORE_ACQUIRE, 2), *r = add(STORE_RENEW, 3), *c = add(STORE_CANCEL, 4),
-                      *s = add(STORE_RELEASE, 5), *p = add(STORE_PUT_BACK, 1);
+                      *s = add(STORE_RELEASE, 5), *k = add(STORE_CHECK, 1), *p = add(STORE_PUT_BACK, 1);
     enum backlog_lane lane;
 
-    ck_assert_uint_eq(backlog.count, 6);
+    ck_assert_uint_eq(backlog.count, 7);
     expect(p);
     ck_assert_ptr_eq(redis_backlog_take(&backlog, &lane), r);
     ck_assert_int_eq(lane, BACKLOG_HOLDERS);
     expect(s);
+    expect(k);
     expect(a);
     expect(b);
     ck_assert_ptr_eq(redis_backlog_take(&backlog, &lane), c);
