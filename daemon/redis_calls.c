@@ -297,9 +297,7 @@ static void narrow(struct redis_calls *c, const struct run *run, int64_t now)
 /* What came in this turn has been read. */
 static void see_pace(struct redis_calls *c, int64_t now)
 {
-    int64_t age_us = c->sent ? now - c->sent->command.sent_us : 0;
-
-    if (age_us > c->timeout_us / LATE_PART)
+    if (c->sent && now - c->sent->command.sent_us > c->timeout_us / LATE_PART)
         narrow(c, c->sent, now);
     else if (c->waiting.count > 0)
         c->most += c->sent ? (c->landed + 7) / 8 : c->landed; /* nothing is left to do there: it had too little */
