@@ -98,6 +98,8 @@ static void gather(struct api *api)
     metrics_set(m, METRIC_LEASES, broker_leases(api->broker));
     metrics_set(m, METRIC_WAITERS, broker_waiters(api->broker));
     metrics_set(m, METRIC_STORE_PENDING, store.pending);
+    metrics_set(m, METRIC_STORE_WAITING, store.waiting);
+    metrics_set(m, METRIC_STORE_UNSENT, store.unsent);
     metrics_set(m, METRIC_ATTACHED, store.ready);
     metrics_set(m, METRIC_RECOVERING, store.ready && store.window_open);
     metrics_set(m, METRIC_READY, store.ready && !store.window_open && !api->draining);

@@ -99,13 +99,15 @@ static void look_at(struct broker *b, struct wait_line *line, int64_t at_us)
     broker_set_alarm(b);
 }
 
-/* The others of this line look again when the lease that was just granted would end. */
+/* The others of this line look again when the lease that was just granted would end; but grants that follow each other must not put the slow poll off for
+ * ever, since it is also what keeps the queue alive in the store. */
 void lines_after_lease(struct broker *b, const struct broker_request *r)
 {
     struct wait_line *line = wait_queue_line(b->waiters, r->name, r->name_len);
+    int64_t now = broker_now_us(b), at = earlier(now + poll_us(b), r->lease_until_us + r->call.holder.delay_ms * 1000 + 1000);
 
     if (line)
-        look_at(b, line, earlier(broker_now_us(b) + poll_us(b), r->lease_until_us + r->call.holder.delay_ms * 1000 + 1000));
+        look_at(b, line, wait_line_look_us(line) > now ? earlier(at, wait_line_look_us(line)) : at);
 }
 
 /* When the lock is free, by an answer that told of a holder or a delay, if nothing happens before. */
@@ -183,7 +185,7 @@ void lines_look(struct broker *b, int64_t now)
         struct waiter *waiter = wait_line_first(line);
 
         look_at(b, line, now + poll_us(b));
-        while (waiter && request_of(waiter)->state == ENDING)
+        while (waiter && (request_of(waiter)->state == ENDING || request_of(waiter)->carrier)) /* who rides on a release asks nothing */
             waiter = waiter->later;
         if (b->attached && waiter && request_of(waiter)->state == PARKED) {
             request_of(waiter)->sweep = may_sweep(b, request_of(waiter), now);

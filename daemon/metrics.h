@@ -32,6 +32,8 @@
     X(GONE,                 counter,  "pawl_leases_gone_total",              "Leases of this node that could not be put back after the data began a new life.") \
     X(LEASES,               gauge,    "pawl_leases",                         "Live leases that this node granted or last renewed.") \
     X(STORE_PENDING,        gauge,    "pawl_store_pending",                  "Store calls without an answer yet.") \
+    X(STORE_WAITING,        gauge,    "pawl_store_waiting",                  "Store calls that wait to be sent, many being on their way.") \
+    X(STORE_UNSENT,         counter,  "pawl_store_unsent_total",             "Store calls refused because they would have waited too long to be sent.") \
     X(ATTACHED,             gauge,    "pawl_store_attached",                 "1 while the store can be used.") \
     X(RECOVERING,           gauge,    "pawl_recovering",                     "1 while the recovery window is open.") \
     X(READY,                gauge,    "pawl_ready",                          "1 while grants can be made.") \

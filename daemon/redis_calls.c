@@ -1,10 +1,15 @@
 /* A call on its way:
  *
  *     redis_calls_take ──► send, or in a batch of this turn ──► in flight ── answered ──► done
- *                    │                                        │    ▲
- *                    └──► held ◄── lost, or another life ─────┘    │
- *                          │└──────────── redis_calls_send_held ───┘
- *                          └──► failed ──► done, at the end of the turn
+ *                    │              ▲                             │  │
+ *                    │              │ its turn, and there is room  │  └── its time is over ──► failed; the answer to come is nobody's
+ *                    └──► waiting ──┘◄── lost, or another life ────┘
+ *                            └──► failed ──► done, at the end of the turn
+ *
+ * How many may be in flight (`most`) follows how fast Redis answers. When all that has arrived was read and the oldest call in flight is still out for a
+ * good part of the time-out, more are on their way than Redis can run soon: there may be half as many. While others wait, answers make room for more. (How
+ * long an answer took says less: it may have lain here unread, since this very process was busy.) The connection is lost only when a command has had the
+ * whole time-out since it was sent, so it is Redis that is slow then and not the queue before it.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -17,20 +22,25 @@
 
 #include <hiredis/hiredis.h>
 
+#include "daemon/redis_backlog.h"
 #include "daemon/redis_question.h"
 
-#define HELD_MAX       65536
 #define RERUNS_MAX     16
 #define SPARE_RUNS_MAX 256
-#define BATCH_MAX      64 /* plain calls in one run of a script */
+#define BATCH_MAX      64  /* plain calls in one run of a script */
+#define FLIGHT_MOST    256 /* calls that were sent and have no answer yet */
+#define FLIGHT_FIRST   64  /* until it is known how soon answers come */
+#define FLIGHT_LEAST   16
+#define LATE_PART      8  /* a call that is out for this part of the time-out is late */
+#define LOOK_PART      64 /* between two looks at all that waits there is at least this part */
 
 struct run { /* one command on its way */
     struct redis_command command;
     struct redis_calls *calls;
-    struct store_call *call; /* of a batch: the first of the chain by `next` */
-    size_t count;            /* 0: not a batch */
-    struct run *spare;
-    bool whole_script; /* EVAL, after the server said NOSCRIPT */
+    struct run *next; /* sent after this one; of the spare ones the next */
+    size_t count;
+    bool whole_script;                /* EVAL, after the server said NOSCRIPT */
+    struct store_call *of[BATCH_MAX]; /* NULL: its time was over, and it has been answered */
 };
 
 struct redis_calls {
@@ -38,19 +48,28 @@ struct redis_calls {
     struct redis_life *life;
     struct redis_complaints *complaints;
     struct redis_calls_callbacks callbacks;
+    int64_t timeout_us;
+    bool going;   /* calls may be sent, as far as there is room */
+    bool leading; /* what comes goes ahead of what waits */
     bool stopped;
-    struct store_call *held, **held_last;
-    size_t held_count;
+    struct redis_backlog waiting;
     size_t open;                              /* taken and not done */
     struct store_call *failed, **failed_last; /* to be answered at the end of the turn */
     struct store_call *batch, **batch_last;   /* plain calls of this turn, not sent yet */
     size_t batch_count;
+    struct run *sent, **sent_last; /* oldest first */
+    size_t in_flight, most;        /* calls */
+    size_t landed;                 /* calls answered in this turn of the loop */
+    int64_t narrowed_us;           /* when `most` was last made less: what was sent before says no more */
+    uint64_t unsent;
     struct run *spare;
     size_t spare_count;
 };
 
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script);
 static void conclude(struct redis_calls *c, struct store_call *call);
+
+static const char too_many[] = "too many calls wait for Redis";
 
 /* ---- finishing ---- */
 
@@ -106,66 +125,43 @@ static void answer_failed(struct redis_calls *c)
     }
 }
 
-/* ---- held ---- */
+/* ---- waiting ---- */
 
-void redis_calls_hold(struct redis_calls *c, struct store_call *call)
+static void wait_for_turn(struct redis_calls *c, enum backlog_lane lane, struct store_call *call)
 {
-    if (c->held_count >= HELD_MAX || c->stopped) {
-        redis_calls_fail(c, call, c->stopped ? "this node is stopping" : "too many calls wait for Redis");
-        return;
+    if (c->stopped) {
+        redis_calls_fail(c, call, "this node is stopping");
+    } else if (!redis_backlog_add(&c->waiting, lane, call)) {
+        c->unsent++;
+        redis_calls_fail(c, call, too_many);
+    } else {
+        c->callbacks.alarm(c->callbacks.arg, redis_backlog_due_us(lane, call, c->going));
     }
-    call->next = NULL;
-    *c->held_last = call;
-    c->held_last = &call->next;
-    c->held_count++;
-    c->callbacks.alarm(c->callbacks.arg, call->deadline_us);
 }
 
-static struct store_call *take_held(struct redis_calls *c)
+void redis_calls_fail_waiting(struct redis_calls *c, const char *problem)
 {
-    struct store_call *call = c->held;
+    struct store_call *call;
 
-    c->held = NULL;
-    c->held_last = &c->held;
-    c->held_count = 0;
-    return call;
-}
-
-void redis_calls_fail_held(struct redis_calls *c, const char *problem)
-{
-    struct store_call *call = take_held(c);
-
-    while (call) {
-        struct store_call *next = call->next;
+    while ((call = redis_backlog_take(&c->waiting, NULL)) != NULL)
         redis_calls_fail(c, call, problem);
-        call = next;
-    }
 }
 
-void redis_calls_send_held(struct redis_calls *c)
+/* Fails those whose time is over. While calls are sent that is when so little is left that an answer could hardly come in time. */
+static void expire_waiting(struct redis_calls *c, int64_t now, const char *problem)
 {
-    struct store_call *call = take_held(c);
+    int64_t next_us,
+        soonest_us = now + c->timeout_us / LOOK_PART; /* a burst's time is over nearly at once: not a look for each of its calls */
+    struct store_call *call = redis_backlog_take_due(&c->waiting, now, c->going, &next_us);
 
     while (call) {
         struct store_call *next = call->next;
-        send_call(c, call, false);
+        c->unsent += c->going;
+        redis_calls_fail(c, call, c->going ? too_many : problem);
         call = next;
     }
-}
-
-/* Fails the held calls whose time is over. */
-static void expire_held(struct redis_calls *c, int64_t now, const char *problem)
-{
-    struct store_call *call = take_held(c);
-
-    while (call) {
-        struct store_call *next = call->next;
-        if (call->deadline_us <= now)
-            redis_calls_fail(c, call, problem);
-        else
-            redis_calls_hold(c, call);
-        call = next;
-    }
+    if (next_us != INT64_MAX)
+        c->callbacks.alarm(c->callbacks.arg, next_us > soonest_us ? next_us : soonest_us);
 }
 
 /* ---- answers ---- */
@@ -194,7 +190,7 @@ static void rerun(struct redis_calls *c, struct store_call *call)
         redis_calls_fail(c, call, "Redis changed too often during the call");
         return;
     }
-    redis_calls_hold(c, call);
+    wait_for_turn(c, BACKLOG_AGAIN, call);
 }
 
 /* A call that is told "you hold it" may first have to be proved. */
@@ -247,7 +243,7 @@ void redis_calls_lost(struct redis_calls *c, struct store_call *call)
         redis_calls_fail(c, call, "the connection to Redis was lost");
 }
 
-/* ---- on their way ---- */
+/* ---- in flight ---- */
 
 static struct run *take_run(struct redis_calls *c)
 {
@@ -255,7 +251,7 @@ static struct run *take_run(struct redis_calls *c)
 
     if (!run)
         return calloc(1, sizeof(*run));
-    c->spare = run->spare;
+    c->spare = run->next;
     c->spare_count--;
     return run;
 }
@@ -266,55 +262,148 @@ static void give_run(struct redis_calls *c, struct run *run)
         free(run);
         return;
     }
-    run->spare = c->spare;
+    run->next = c->spare;
     c->spare = run;
     c->spare_count++;
+}
+
+/* Its command was written; `of` and `count` are set. */
+static void send_run(struct redis_calls *c, struct run *run)
+{
+    run->calls = c;
+    run->next = NULL;
+    *c->sent_last = run;
+    c->sent_last = &run->next;
+    c->in_flight += run->count;
+    for (size_t i = 0; i < run->count; i++)
+        c->callbacks.alarm(c->callbacks.arg, run->of[i]->deadline_us);
+    redis_link_send(c->link, &run->command, clock_now_us(c->life->clock) + c->timeout_us);
+}
+
+static bool has_room(const struct redis_calls *c)
+{
+    return redis_link_can_send(c->link) && c->in_flight + c->batch_count < c->most;
+}
+
+/* Once for all that were in flight together. */
+static void narrow(struct redis_calls *c, const struct run *run, int64_t now)
+{
+    if (run->command.sent_us <= c->narrowed_us)
+        return;
+    c->most = c->most / 2 > FLIGHT_LEAST ? c->most / 2 : FLIGHT_LEAST;
+    c->narrowed_us = now;
+}
+
+/* What came in this turn has been read. */
+static void see_pace(struct redis_calls *c, int64_t now)
+{
+    if (c->sent && now - c->sent->command.sent_us > c->timeout_us / LATE_PART)
+        narrow(c, c->sent, now);
+    else if (c->waiting.count > 0)
+        c->most += c->sent ? (c->landed + 7) / 8 : c->landed; /* nothing is left to do there: it had too little */
+    if (c->most > FLIGHT_MOST)
+        c->most = FLIGHT_MOST;
+    c->landed = 0;
+}
+
+/* Commands are answered, or lost, in the order in which they were sent. */
+static void land(struct redis_calls *c, struct run *run, const redisReply *reply)
+{
+    int64_t took_us = clock_now_us(c->life->clock) - run->command.sent_us;
+
+    c->sent = run->next;
+    if (!c->sent)
+        c->sent_last = &c->sent;
+    c->in_flight -= run->count;
+    for (size_t i = 0; i < run->count; i++) {
+        if (run->of[i])
+            run->of[i]->sent_us = run->command.sent_us;
+        if (reply)
+            c->callbacks.answered(c->callbacks.arg, took_us);
+    }
+    if (reply && c->landed == 0)
+        redis_link_turn(c->link);
+    c->landed += reply ? run->count : 0;
+}
+
+/* Those whose time is over get no answer from Redis any more. What they did will be undone by who asked: behind them, on the same connection. */
+static void expire_sent(struct redis_calls *c, int64_t now)
+{
+    int64_t next_us = INT64_MAX;
+
+    for (struct run *run = c->sent; run; run = run->next) {
+        for (size_t i = 0; i < run->count; i++) {
+            struct store_call *call = run->of[i];
+            if (call && call->deadline_us <= now) {
+                run->of[i] = NULL;
+                call->may_have_run = true;
+                narrow(c, run, now);
+                redis_calls_fail(c, call, "Redis did not answer in time");
+            } else if (call && call->deadline_us < next_us) {
+                next_us = call->deadline_us;
+            }
+        }
+    }
+    if (next_us != INT64_MAX)
+        c->callbacks.alarm(c->callbacks.arg, next_us);
+}
+
+/* ---- one call ---- */
+
+static void take_answer(struct redis_calls *c, struct store_call *call, const redisReply *reply, bool whole)
+{
+    if (!whole && redis_answer_lacks_script(reply) && redis_link_can_send(c->link)) {
+        send_call(c, call, true);
+    } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
+        finish_error(c, call, reply);
+    } else if (redis_answer_is(reply, "differs")) {
+        rerun(c, call);
+        c->callbacks.differs(c->callbacks.arg);
+    } else if (redis_answer_is(reply, "more")) {
+        redis_life_see_fence(c->life, redis_answer_number(reply, 1));
+        if (++call->reruns <= RERUNS_MAX * 64 && redis_link_can_send(c->link))
+            send_call(c, call, false);
+        else
+            redis_calls_fail(c, call, "the lock's queue is full of waiters that are gone");
+    } else {
+        finish(c, call, reply);
+    }
+}
+
+/* Nobody waits for it any more, but it tells what it tells of the data. */
+static void take_late_answer(struct redis_calls *c, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2)
+        return;
+    if (redis_answer_is(reply, "differs"))
+        c->callbacks.differs(c->callbacks.arg);
+    else
+        redis_life_see_fence(c->life, redis_answer_number(reply, 1));
 }
 
 static void call_answered(struct redis_command *command, const redisReply *reply)
 {
     struct run *run = (struct run *)command;
     struct redis_calls *c = run->calls;
-    struct store_call *call = run->call;
+    struct store_call *call = run->of[0];
     bool whole = run->whole_script;
 
-    call->sent_us = command->sent_us;
+    land(c, run, reply);
     give_run(c, run);
-    if (!reply) {
+    if (call && reply)
+        take_answer(c, call, reply, whole);
+    else if (call)
         redis_calls_lost(c, call);
-        return;
-    }
-    c->callbacks.answered(c->callbacks.arg, clock_now_us(c->life->clock) - call->sent_us);
-    if (!whole && redis_answer_lacks_script(reply) && redis_link_can_send(c->link)) {
-        send_call(c, call, true);
-        return;
-    }
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
-        finish_error(c, call, reply);
-        return;
-    }
-    if (redis_answer_is(reply, "differs")) {
-        rerun(c, call);
-        c->callbacks.differs(c->callbacks.arg);
-        return;
-    }
-    if (redis_answer_is(reply, "more")) {
-        redis_life_see_fence(c->life, redis_answer_number(reply, 1));
-        if (++call->reruns <= RERUNS_MAX * 64 && redis_link_can_send(c->link))
-            send_call(c, call, false);
-        else
-            redis_calls_fail(c, call, "the lock's queue is full of waiters that are gone");
-        return;
-    }
-    finish(c, call, reply);
+    else if (reply)
+        take_late_answer(c, reply);
 }
 
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script)
 {
     struct run *run;
 
-    if (!redis_link_can_send(c->link)) {
-        redis_calls_hold(c, call);
+    if (!c->going || !redis_link_can_send(c->link)) {
+        wait_for_turn(c, BACKLOG_AGAIN, call);
         return;
     }
     run = take_run(c);
@@ -322,13 +411,12 @@ static void send_call(struct redis_calls *c, struct store_call *call, bool whole
         redis_calls_fail(c, call, "out of memory");
         return;
     }
-    run->calls = c;
-    run->call = call;
-    run->count = 0;
+    run->of[0] = call;
+    run->count = 1;
     run->whole_script = whole_script;
     run->command.done = call_answered;
     redis_question_write(c->life, c->link, call, whole_script);
-    redis_link_send(c->link, &run->command, call->deadline_us);
+    send_run(c, run);
 }
 
 /* ---- plain calls, many at a time ---- */
@@ -346,59 +434,73 @@ static void finish_plain(struct redis_calls *c, struct store_call *call, int64_t
 }
 
 /* The run of the whole batch failed, or says that the life of the data is another. */
-static void batch_failed(struct redis_calls *c, struct store_call *calls, const redisReply *reply)
+static void batch_failed(struct redis_calls *c, const struct run *run, const redisReply *reply)
 {
     bool differs = reply && reply->type == REDIS_REPLY_ARRAY && redis_answer_is(reply, "differs");
 
-    for (struct store_call *call = calls, *next; call; call = next) {
-        next = call->next;
+    for (size_t i = 0; i < run->count; i++) {
+        if (!run->of[i])
+            continue;
         if (!reply)
-            redis_calls_lost(c, call);
+            redis_calls_lost(c, run->of[i]);
         else if (differs)
-            rerun(c, call);
+            rerun(c, run->of[i]);
         else
-            finish_error(c, call, reply);
+            finish_error(c, run->of[i], reply);
     }
     if (differs)
         c->callbacks.differs(c->callbacks.arg);
+}
+
+static void send_batch_whole(struct redis_calls *c, const struct run *run)
+{
+    struct store_call *calls = NULL, **last = &calls;
+    size_t count = 0;
+
+    for (size_t i = 0; i < run->count; i++) {
+        if (!run->of[i])
+            continue;
+        *last = run->of[i];
+        last = &run->of[i]->next;
+        count++;
+    }
+    *last = NULL;
+    if (count > 0)
+        send_batch(c, calls, count, true);
+}
+
+static void take_batch_answer(struct redis_calls *c, const struct run *run, const redisReply *reply)
+{
+    redis_life_see_fence(c->life, redis_answer_number(reply, 1));
+    for (size_t i = 0; i < run->count; i++) {
+        int64_t token = redis_answer_number(reply, i + 2);
+        if (!run->of[i])
+            redis_life_see_fence(c->life, token);
+        else if (token > 0)
+            finish_plain(c, run->of[i], token);
+        else
+            send_call(c, run->of[i], false);
+    }
 }
 
 static void batch_answered(struct redis_command *command, const redisReply *reply)
 {
     struct run *run = (struct run *)command;
     struct redis_calls *c = run->calls;
-    struct store_call *calls = run->call;
-    size_t count = run->count, i = 2;
-    int64_t rtt_us = clock_now_us(c->life->clock) - command->sent_us;
-    bool whole = run->whole_script;
 
-    for (struct store_call *call = calls; call; call = call->next)
-        call->sent_us = command->sent_us;
-    give_run(c, run);
-    if (reply && !whole && redis_answer_lacks_script(reply) && redis_link_can_send(c->link)) {
-        send_batch(c, calls, count, true);
-        return;
-    }
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || !redis_answer_is(reply, "plain") || reply->elements != count + 2) {
-        batch_failed(c, calls, reply);
-        return;
-    }
-    redis_life_see_fence(c->life, redis_answer_number(reply, 1));
-    for (struct store_call *call = calls, *next; call; call = next, i++) {
-        int64_t token = redis_answer_number(reply, i);
-        next = call->next;
-        c->callbacks.answered(c->callbacks.arg, rtt_us);
-        if (token > 0)
-            finish_plain(c, call, token);
-        else
-            send_call(c, call, false);
-    }
+    land(c, run, reply);
+    if (reply && !run->whole_script && redis_answer_lacks_script(reply) && redis_link_can_send(c->link))
+        send_batch_whole(c, run);
+    else if (!reply || reply->type != REDIS_REPLY_ARRAY || !redis_answer_is(reply, "plain") || reply->elements != run->count + 2)
+        batch_failed(c, run, reply);
+    else
+        take_batch_answer(c, run, reply);
+    give_run(c, run); /* not before: what is sent meanwhile must not be written into it */
 }
 
 static void send_batch(struct redis_calls *c, struct store_call *calls, size_t count, bool whole_script)
 {
     struct run *run = take_run(c);
-    int64_t deadline_us = INT64_MAX;
 
     if (!run) {
         for (struct store_call *call = calls, *next; call; call = next) {
@@ -407,15 +509,13 @@ static void send_batch(struct redis_calls *c, struct store_call *calls, size_t c
         }
         return;
     }
-    run->calls = c;
-    run->call = calls;
-    run->count = count;
+    run->count = 0;
+    for (struct store_call *call = calls; call; call = call->next)
+        run->of[run->count++] = call;
     run->whole_script = whole_script;
     run->command.done = batch_answered;
     redis_question_write_plain(c->life, c->link, calls, count, whole_script);
-    for (const struct store_call *call = calls; call; call = call->next)
-        deadline_us = call->deadline_us < deadline_us ? call->deadline_us : deadline_us;
-    redis_link_send(c->link, &run->command, deadline_us);
+    send_run(c, run);
 }
 
 static struct store_call *take_batch(struct redis_calls *c, size_t *ret_count)
@@ -429,7 +529,7 @@ static struct store_call *take_batch(struct redis_calls *c, size_t *ret_count)
     return calls;
 }
 
-void redis_calls_flush(struct redis_calls *c)
+static void flush(struct redis_calls *c)
 {
     size_t count;
     struct store_call *calls = take_batch(c, &count);
@@ -440,17 +540,6 @@ void redis_calls_flush(struct redis_calls *c)
         send_batch(c, calls, count, false);
 }
 
-/* The connection or the life of the data ended before they were sent. */
-void redis_calls_hold_batch(struct redis_calls *c)
-{
-    size_t count;
-
-    for (struct store_call *call = take_batch(c, &count), *next; call; call = next) {
-        next = call->next;
-        redis_calls_hold(c, call);
-    }
-}
-
 static void add_to_batch(struct redis_calls *c, struct store_call *call)
 {
     call->next = NULL;
@@ -459,32 +548,95 @@ static void add_to_batch(struct redis_calls *c, struct store_call *call)
     if (c->batch_count++ == 0)
         redis_link_turn(c->link);
     if (c->batch_count == BATCH_MAX)
-        redis_calls_flush(c);
+        flush(c);
+}
+
+/* ---- whose turn it is ---- */
+
+static void send_now(struct redis_calls *c, struct store_call *call)
+{
+    if (redis_question_is_plain(call)) {
+        add_to_batch(c, call);
+        return;
+    }
+    flush(c);
+    send_call(c, call, false);
+}
+
+static void send_waiting(struct redis_calls *c)
+{
+    enum backlog_lane lane;
+    struct store_call *call;
+
+    while (c->going && c->waiting.count > 0 && has_room(c)) {
+        call = redis_backlog_take(&c->waiting, &lane);
+        if (redis_backlog_due_us(lane, call, true) > clock_now_us(c->life->clock)) {
+            send_now(c, call);
+        } else {
+            c->unsent++;
+            redis_calls_fail(c, call, too_many);
+        }
+    }
 }
 
 /* ---- from outside ---- */
 
 void redis_calls_take(struct redis_calls *c, struct store_call *call)
 {
+    int64_t now = clock_now_us(c->life->clock);
+
     call->reruns = 0;
     call->may_have_run = false;
+    call->send_by_us = call->deadline_us - (call->deadline_us - now) / 4;
     c->open++;
 }
 
 void redis_calls_send(struct redis_calls *c, struct store_call *call)
 {
-    if (redis_question_is_plain(call)) {
-        add_to_batch(c, call);
-        return;
+    if (c->going && c->waiting.count == 0 && has_room(c))
+        send_now(c, call);
+    else
+        wait_for_turn(c, c->leading && call->op != STORE_PUT_BACK ? BACKLOG_FIRST : redis_backlog_lane(&c->waiting, call), call);
+}
+
+void redis_calls_turn(struct redis_calls *c)
+{
+    if (c->landed > 0)
+        see_pace(c, clock_now_us(c->life->clock));
+    send_waiting(c);
+    flush(c);
+}
+
+void redis_calls_lead(struct redis_calls *c, bool leading)
+{
+    c->leading = leading;
+}
+
+void redis_calls_go(struct redis_calls *c)
+{
+    c->going = true;
+    c->most = FLIGHT_FIRST;
+    c->narrowed_us = INT64_MIN;
+    send_waiting(c);
+    expire_waiting(c, clock_now_us(c->life->clock), too_many);
+}
+
+void redis_calls_halt(struct redis_calls *c)
+{
+    size_t count;
+
+    c->going = false;
+    for (struct store_call *call = take_batch(c, &count), *next; call; call = next) {
+        next = call->next;
+        wait_for_turn(c, BACKLOG_UNSENT, call);
     }
-    redis_calls_flush(c);
-    send_call(c, call, false);
 }
 
 void redis_calls_alarm(struct redis_calls *c, int64_t now_us, const char *problem)
 {
-    if (c->held)
-        expire_held(c, now_us, problem);
+    expire_sent(c, now_us);
+    expire_waiting(c, now_us, problem);
+    send_waiting(c);
     answer_failed(c);
 }
 
@@ -498,8 +650,18 @@ size_t redis_calls_pending(const struct redis_calls *c)
     return c->open;
 }
 
+size_t redis_calls_waiting(const struct redis_calls *c)
+{
+    return c->waiting.count;
+}
+
+uint64_t redis_calls_unsent(const struct redis_calls *c)
+{
+    return c->unsent;
+}
+
 struct redis_calls *redis_calls_new(struct redis_link *link, struct redis_life *life, struct redis_complaints *complaints,
-                                    const struct redis_calls_callbacks *callbacks)
+                                    int64_t timeout_ms, const struct redis_calls_callbacks *callbacks)
 {
     struct redis_calls *c = calloc(1, sizeof(*c));
 
@@ -509,20 +671,30 @@ struct redis_calls *redis_calls_new(struct redis_link *link, struct redis_life *
     c->life = life;
     c->complaints = complaints;
     c->callbacks = *callbacks;
-    c->held_last = &c->held;
+    c->timeout_us = timeout_ms * 1000;
+    c->most = FLIGHT_FIRST;
+    c->narrowed_us = INT64_MIN;
+    c->sent_last = &c->sent;
+    redis_backlog_init(&c->waiting);
     c->failed_last = &c->failed;
     c->batch_last = &c->batch;
     return c;
+}
+
+static void free_runs(struct run *run)
+{
+    while (run) {
+        struct run *next = run->next;
+        free(run);
+        run = next;
+    }
 }
 
 void redis_calls_free(struct redis_calls *c)
 {
     if (!c)
         return;
-    while (c->spare) {
-        struct run *next = c->spare->spare;
-        free(c->spare);
-        c->spare = next;
-    }
+    free_runs(c->sent);
+    free_runs(c->spare);
     free(c);
 }

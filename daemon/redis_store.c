@@ -6,7 +6,7 @@
  *         │ refused, or link down    │  └───────── 'differs' ─────────┤
  *         └──────────────────────────┴────────────── link down ───────┘
  *
- * READY      calls are sent at once.
+ * READY      calls are sent, as many at one time as Redis can be expected to answer soon; the others wait for their turn.
  * ATTACHING  calls are held, in order, until their deadline. After a 'differs' the attach goes out on the same connection, behind what is
  *            in flight there: those answers come first, so none is read in another life than the one it was sent in.
  * DETACHED   right after a connection that worked was lost, calls are held too, until the next attempt ends; after a failed attempt they
@@ -95,7 +95,7 @@ static void set_alarm(void *arg, int64_t at_us)
 
 static void on_turn(void *arg)
 {
-    redis_calls_flush(((struct redis_store *)arg)->calls);
+    redis_calls_turn(((struct redis_store *)arg)->calls);
 }
 
 static void on_answered(void *arg, int64_t us)
@@ -121,16 +121,12 @@ static void submit(struct store *seam, struct store_call *call)
     redis_calls_take(s->calls, call);
     if (s->stopped)
         redis_calls_fail(s->calls, call, "this node is stopping");
-    else if (s->attachment == READY && redis_link_can_send(s->link))
-        redis_calls_send(s->calls, call);
-    else if (s->attachment == READY && redis_link_is_open(s->link))
-        redis_calls_fail(s->calls, call, "too many calls wait for Redis");
     else if (s->attachment == DETACHED && s->refusal[0])
         redis_calls_fail(s->calls, call, s->refusal);
     else if (s->attachment == DETACHED && s->failing)
         redis_calls_fail(s->calls, call, why_held(s));
     else
-        redis_calls_hold(s->calls, call);
+        redis_calls_send(s->calls, call);
 }
 
 /* ---- attach ---- */
@@ -165,7 +161,7 @@ static void attach_refused(struct redis_store *s, const char *problem, const cha
         snprintf(s->refusal, sizeof(s->refusal), "%s", problem);
     redis_complain(&s->complaints, "attach_refused", s->refusal, answer);
     detach(s);
-    redis_calls_fail_held(s->calls, s->refusal);
+    redis_calls_fail_waiting(s->calls, s->refusal);
     redis_link_drop(s->link, s->refusal);
 }
 
@@ -239,9 +235,11 @@ static void attached(struct redis_store *s, const redisReply *reply)
         redis_sentinel_settled(s->sentinel, true);
     if (s->replicas)
         redis_replicas_begin(s->replicas);
+    redis_calls_lead(s->calls, true);
     if (s->events.attached)
         s->events.attached(s->events.arg, new_life, s->window_open);
-    redis_calls_send_held(s->calls);
+    redis_calls_lead(s->calls, false);
+    redis_calls_go(s->calls);
 }
 
 static void send_attach(struct redis_store *s, bool whole);
@@ -309,7 +307,7 @@ static void begin_attach(struct redis_store *s)
     if (s->attachment == ATTACHING || !redis_link_is_open(s->link))
         return;
     detach(s);
-    redis_calls_hold_batch(s->calls);
+    redis_calls_halt(s->calls);
     s->attachment = ATTACHING;
     redis_life_next_generation(&s->life);
     send_attach(s, false);
@@ -488,11 +486,11 @@ static void on_down(void *arg, const char *problem, bool was_up)
     redis_hints_stop(s->hints);
     s->attach_sent = s->beat_sent = false;
     detach(s);
-    redis_calls_hold_batch(s->calls);
+    redis_calls_halt(s->calls);
     s->failing = !was_up;
     if (!was_up) {
         s->refusal[0] = '\0';
-        redis_calls_fail_held(s->calls, problem);
+        redis_calls_fail_waiting(s->calls, problem);
     }
 }
 
@@ -513,6 +511,8 @@ static void status(const struct store *seam, struct store_status *ret)
     ret->incarnation = s->life.incarnation;
     ret->fence = s->life.fence;
     ret->pending = redis_calls_pending(s->calls);
+    ret->waiting = redis_calls_waiting(s->calls);
+    ret->unsent = redis_calls_unsent(s->calls);
     ret->connects = redis_link_connects(s->link) + redis_hints_connects(s->hints);
     if (s->sentinel)
         ret->connects += redis_sentinel_connects(s->sentinel);
@@ -573,7 +573,7 @@ struct redis_store *redis_store_new(struct event_base *base, const struct clock 
     s->link = redis_link_new(base, clock, &link_config, &callbacks);
     link_config.label = "messages";
     s->hints = redis_hints_new(base, &link_config, &s->life, &s->complaints, events);
-    s->calls = s->link ? redis_calls_new(s->link, &s->life, &s->complaints, &call_callbacks) : NULL;
+    s->calls = s->link ? redis_calls_new(s->link, &s->life, &s->complaints, config->timeout_ms, &call_callbacks) : NULL;
     if (!s->calls || !s->hints || !make_extras(s, base, config)) {
         redis_store_free(s);
         return NULL;
@@ -603,8 +603,8 @@ void redis_store_stop(struct redis_store *s)
     redis_hints_stop(s->hints);
     redis_link_stop(s->link);
     detach(s);
-    redis_calls_hold_batch(s->calls);
-    redis_calls_fail_held(s->calls, "this node is stopping");
+    redis_calls_halt(s->calls);
+    redis_calls_fail_waiting(s->calls, "this node is stopping");
 }
 
 void redis_store_free(struct redis_store *s)

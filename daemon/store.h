@@ -124,10 +124,10 @@ struct store_call {
     struct store_holder holder; /* acquire: HELD, DELAYED; break, inspect, cancel; renew, acquire: the lease's owner, delay and bound */
 
     /* the store's own, valid between submit and done */
-    struct store_call *next;
-    void *command;
+    struct store_call *next, *beside, **beside_of;
     int reruns;
     int64_t prove_by_us;
+    int64_t send_by_us;
     bool may_have_run;
 };
 
@@ -150,8 +150,10 @@ struct store_status { /* strings are borrowed until the next turn */
     bool window_open;
     const char *problem; /* why not ready, "" otherwise */
     const char *address, *role, *incarnation;
-    int64_t fence; /* the greatest seen */
-    size_t pending;
+    int64_t fence;   /* the greatest seen */
+    size_t pending;  /* calls without an answer yet */
+    size_t waiting;  /* of these, those that wait to be sent because many are on their way */
+    uint64_t unsent; /* calls answered UNAVAILABLE because they would have had to wait for too long */
     uint64_t connects, attaches, openings, fence_raises, errors;
 };
 

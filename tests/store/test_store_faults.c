@@ -1210,12 +1210,269 @@ START_TEST(P1_P2_P8_C24_C25_random_mischief_breaks_no_promise)
 }
 END_TEST
 
+/* ---- bursts: more calls than may be on their way at one time ---- */
+
+enum { BURST = 300, FLIGHT = 64 /* of them are sent at once by a node that has just attached; the others wait */ };
+static struct asked *burst[BURST];
+
+/* The i-th, of a lock of its own. By turns plain ones, which leave many in one run, and others, which leave alone. */
+static struct asked *nth_acquire(int i)
+{
+    char name[24];
+    struct asked *asked;
+
+    snprintf(name, sizeof(name), "burst-%d", i);
+    asked = ask(one, STORE_ACQUIRE, name, 'd');
+    snprintf(asked->call.lease_id.text, sizeof(asked->call.lease_id.text), "%08x-0000-4000-8000-000000000001", (unsigned)i);
+    asked->call.queue = i % 3 == 0;
+    return asked;
+}
+
+static void burst_out(int count)
+{
+    for (int i = 0; i < count; i++)
+        burst[i] = submit(nth_acquire(i));
+}
+
+static size_t waiting(void)
+{
+    struct store_status status = {0};
+
+    store_get_status(one->store, &status);
+    return status.waiting;
+}
+
+static uint64_t unsent(void)
+{
+    struct store_status status = {0};
+
+    store_get_status(one->store, &status);
+    return status.unsent;
+}
+
+static void burst_granted_in_order(void)
+{
+    for (int i = 0; i < BURST; i++) {
+        EXPECT(burst[i], STORE_DONE);
+        if (i > 0)
+            ck_assert_int_gt(burst[i]->call.ret_token, burst[i - 1]->call.ret_token);
+    }
+    ck_assert_uint_eq(waiting(), 0);
+    ck_assert_uint_eq(unsent(), 0);
+}
+
+START_TEST(P6_P9_a_burst_leaves_in_the_order_in_which_it_came)
+{
+    warm_up();
+    redis_server_freeze(&redis);
+    burst_out(BURST);
+    written();
+    ck_assert_uint_eq(waiting(), BURST - FLIGHT);
+    redis_server_thaw(&redis);
+    burst_granted_in_order();
+    ck_assert_int_eq(one->detached, 0);
+}
+END_TEST
+
+static struct asked *newcomer;
+static void (*tell_answer)(struct store_call *call);
+
+static void answer_and_ask(struct store_call *call)
+{
+    if (newcomer->submitted_us == 0)
+        submit(newcomer);
+    tell_answer(call);
+}
+
+START_TEST(P6_who_comes_while_others_wait_and_there_is_room_comes_behind_them)
+{
+    warm_up();
+    redis_server_freeze(&redis);
+    for (int i = 0; i < BURST; i++) {
+        burst[i] = nth_acquire(i);
+        if (i == 0) {
+            tell_answer = burst[i]->call.done;
+            burst[i]->call.done = answer_and_ask;
+        }
+        submit(burst[i]);
+    }
+    newcomer = nth_acquire(BURST);
+    redis_server_thaw(&redis);
+    burst_granted_in_order();
+    EXPECT(newcomer, STORE_DONE);
+    ck_assert_int_gt(newcomer->call.ret_token, burst[BURST - 1]->call.ret_token);
+}
+END_TEST
+
+START_TEST(P6_waiters_that_come_in_a_burst_have_their_places_in_order)
+{
+    take(one, "L", 'a');
+    redis_server_freeze(&redis);
+    for (int i = 0; i < BURST; i++) {
+        burst[i] = asked_to_queue(one, "L", 'b');
+        snprintf(burst[i]->call.lease_id.text, sizeof(burst[i]->call.lease_id.text), "%08x-0000-4000-8000-000000000001", (unsigned)i);
+        burst[i]->call.contended = i > 0;
+        submit(burst[i]);
+    }
+    redis_server_thaw(&redis);
+    for (int i = 0; i < BURST; i++) {
+        EXPECT(burst[i], STORE_HELD);
+        ck_assert_int_eq(burst[i]->call.ret_waiters, i + 1);
+    }
+}
+END_TEST
+
+START_TEST(P7_P9_what_had_no_turn_in_its_time_was_surely_not_done)
+{
+    enum { COUNT = 200 };
+
+    warm_up();
+    redis_server_freeze(&redis);
+    burst_out(COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        EXPECT(burst[i], i < FLIGHT ? STORE_UNKNOWN : STORE_UNAVAILABLE);
+        late_by_no_more_than_slack(burst[i]);
+    }
+    ck_assert_uint_eq(unsent(), COUNT - FLIGHT);
+    ck_assert_uint_eq(node_pending(one), 0);
+    redis_server_thaw(&redis);
+    ready_again(one);
+    redis_server_ok(&redis, "PING");
+    for (int i = FLIGHT; i < COUNT; i++)
+        ck_assert_int_eq(lock_pttl(burst[i]->name), -2);
+    for (int i = 0; i < FLIGHT; i++) {
+        EXPECT(cancel(one, burst[i]), STORE_DONE);
+        ck_assert_int_eq(lock_pttl(burst[i]->name), -2);
+    }
+}
+END_TEST
+
+/* The deadline of a call is its own: others in flight, and the connection, have nothing to do with it. */
+START_TEST(P7_P8_P9_a_call_whose_time_is_over_leaves_the_connection_up)
+{
+    struct asked *soon[3], *later;
+
+    warm_up();
+    take(one, "M", 'f');
+    redis_server_freeze(&redis);
+    soon[0] = ask(one, STORE_ACQUIRE, "L", 'a');
+    soon[1] = ask(one, STORE_ACQUIRE, "K", 'a');
+    soon[2] = asked_to_queue(one, "M", 'a');
+    for (int i = 0; i < 3; i++) {
+        soon[i]->call.deadline_us = now_us() + 100000;
+        submit(soon[i]);
+    }
+    later = ask(one, STORE_ACQUIRE, "N", 'b'); /* in one run with the first two */
+    later->call.deadline_us = now_us() + 5000000;
+    submit(later);
+    for (int i = 0; i < 3; i++)
+        EXPECT(soon[i], STORE_UNKNOWN);
+    ck_assert_int_eq(later->answers, 0);
+    redis_server_thaw(&redis);
+    EXPECT(later, STORE_DONE);
+    ck_assert_int_eq(one->detached, 0);
+    for (int i = 0; i < 3; i++)
+        EXPECT(cancel(one, soon[i]), STORE_DONE);
+    EXPECT(release(one, "M", 'f'), STORE_DONE);
+    EXPECT(release(one, "N", 'b'), STORE_DONE);
+    ck_assert_str_eq(keys_left(), "fence incarnation node node");
+}
+END_TEST
+
+START_TEST(P3_P9_holders_and_what_is_put_back_go_before_acquires_that_wait)
+{
+    struct asked *renewed = take(one, "mine", 'a'), *back = take(one, "back", 'c'), *r[3];
+
+    take(one, "other", 'b');
+    redis_server_freeze(&redis);
+    burst_out(BURST);
+    r[0] = submit(ask(one, STORE_RENEW, "mine", 'a'));
+    r[1] = submit(ask(one, STORE_RELEASE, "other", 'b'));
+    r[2] = ask(one, STORE_PUT_BACK, "back", 'c');
+    r[2]->call.token = back->call.ret_token;
+    r[2]->call.granted_ms = back->call.ret_granted_ms;
+    r[2]->call.confirm = back->call.ret_confirm;
+    submit(r[2]);
+    redis_server_thaw(&redis);
+    burst_granted_in_order();
+    for (int i = 0; i < 3; i++) {
+        EXPECT(r[i], STORE_DONE);
+        ck_assert_int_lt(r[i]->place, burst[2 * FLIGHT + 3]->place);
+    }
+    ck_assert_int_lt(r[2]->place, r[0]->place);
+    ck_assert_int_lt(r[0]->place, r[1]->place);
+    EXPECT(check(one, "mine", renewed->call.ret_token), STORE_DONE);
+}
+END_TEST
+
+/* A node's numbers for a lease rise in the order in which they are written. */
+START_TEST(P4_P6_of_one_lease_all_leaves_in_the_order_in_which_it_came)
+{
+    struct asked *a, *b, *c, *d;
+
+    warm_up();
+    redis_server_freeze(&redis);
+    burst_out(BURST);
+    a = submit(ask(one, STORE_ACQUIRE, "L", 'a'));
+    b = submit(ask(one, STORE_RENEW, "L", 'a'));
+    c = submit(ask(one, STORE_RELEASE, "L", 'a'));
+    d = submit(ask(one, STORE_RENEW, "L", 'a'));
+    redis_server_thaw(&redis);
+    EXPECT(a, STORE_DONE);
+    EXPECT(b, STORE_DONE);
+    EXPECT(c, STORE_DONE);
+    EXPECT(d, STORE_LOST);
+    ck_assert_int_eq(lock_pttl("L"), -2);
+}
+END_TEST
+
+START_TEST(P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection)
+{
+    warm_up();
+    freeze_before(true);
+    redis_server_write(&redis, "CLIENT KILL TYPE normal");
+    burst_out(BURST);
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    burst_granted_in_order();
+    ck_assert_int_eq(one->attached, 2);
+}
+END_TEST
+
+START_TEST(P3_a_burst_finds_another_life)
+{
+    warm_up();
+    freeze_before(true);
+    redis_server_write(&redis, "FLUSHALL");
+    burst_out(BURST);
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    for (int i = 0; i < BURST; i++)
+        EXPECT(burst[i], STORE_RECOVERING);
+    ck_assert_int_eq(one->attached, 2);
+}
+END_TEST
+
+START_TEST(P7_P9_stop_answers_a_burst)
+{
+    redis_server_freeze(&redis);
+    burst_out(BURST);
+    written();
+    redis_store_stop(one->redis);
+    for (int i = 0; i < BURST; i++)
+        EXPECT(burst[i], i < FLIGHT ? STORE_UNKNOWN : STORE_UNAVAILABLE);
+    redis_server_thaw(&redis);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("store_faults");
     TCase *silence = tcase_create("silence"), *flight = tcase_create("flight"), *damage = tcase_create("damage"),
-          *refusals = tcase_create("refusals"), *random = tcase_create("mischief");
-    TCase *const all[] = {silence, flight, damage, refusals, random};
+          *refusals = tcase_create("refusals"), *random = tcase_create("mischief"), *bursts = tcase_create("bursts");
+    TCase *const all[] = {silence, flight, damage, refusals, random, bursts};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
@@ -1262,5 +1519,15 @@ int main(void)
     tcase_add_test(refusals, C09_a_lock_has_its_end_also_where_expire_is_forbidden);
     tcase_add_test(refusals, P9_a_redis_busy_with_a_script_is_an_error_and_nothing_was_done);
     tcase_add_test(random, P1_P2_P8_C24_C25_random_mischief_breaks_no_promise);
+    tcase_add_test(bursts, P6_P9_a_burst_leaves_in_the_order_in_which_it_came);
+    tcase_add_test(bursts, P6_who_comes_while_others_wait_and_there_is_room_comes_behind_them);
+    tcase_add_test(bursts, P6_waiters_that_come_in_a_burst_have_their_places_in_order);
+    tcase_add_test(bursts, P7_P9_what_had_no_turn_in_its_time_was_surely_not_done);
+    tcase_add_test(bursts, P7_P8_P9_a_call_whose_time_is_over_leaves_the_connection_up);
+    tcase_add_test(bursts, P3_P9_holders_and_what_is_put_back_go_before_acquires_that_wait);
+    tcase_add_test(bursts, P4_P6_of_one_lease_all_leaves_in_the_order_in_which_it_came);
+    tcase_add_test(bursts, P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection);
+    tcase_add_test(bursts, P3_a_burst_finds_another_life);
+    tcase_add_test(bursts, P7_P9_stop_answers_a_burst);
     return check_main(suite);
 }

@@ -363,6 +363,7 @@ def test_c45_half_closed_before_the_wait_began(way, name):
         if reply.status == 200:
             way.there.must("release", name, lease_id=reply.json()["lease_id"])
         conn.close()
+        until(lambda: way.waiter.api().metrics()["pawl_store_pending"] == 0, what="what it asked for has been dealt with")
         standing(way.api, name, 0)
         if grant:
             way.api.must("release", name, lease_id=grant["lease_id"])

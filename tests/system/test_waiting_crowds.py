@@ -70,7 +70,7 @@ def test_c36_commands_per_release_do_not_depend_on_the_waiters(world, redis, nod
                 done[word] = done.get(word, 0) + after[word] - before.get(word, 0)
             total += take
             close_all(waiters)
-            until(lambda name=name: look(api, name)["waiters"] == 0, 60, "the rest has left")
+            standing(api, name, 0, 60)  # the rest has left
             api.brk(name, reason="who was granted it then has gone")
         found[count] = sum(done.values()) / total
         print(f"{nodes} nodes, {count} waiters: {found[count]:.2f} commands a release: "
@@ -110,6 +110,34 @@ def test_ten_thousand_waiters_on_one_node(world, redis):
     assert look(api, "park")["waiters"] == 0 and not look(api, "park")["held"]
     close_all(waiters)
     until(lambda: pawld.api().metrics()["pawl_waiters"] == 0, what="nobody waits")
+    until_clean(redis)
+
+
+@pytest.mark.deadline(120)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_p6_hand_overs_one_after_the_other_do_not_let_the_queue_run_out(world, redis, nodes):
+    """Broken: each grant puts off the looks that keep the queue alive in Redis, and after a while of quick hand-overs all places are gone. (P6)"""
+    count = 60
+    pawlds = [world.pawld(redis) for _ in range(nodes)]
+    api = pawlds[0].api()
+    grant = hold(api, "on")
+    keys = ("pawl:{0}:queue:on", "pawl:{0}:waiters:on")
+    waiters = {waiter.lease_id: waiter for waiter in crowd(api, [pawld.address for pawld in pawlds], "on", count)}
+    waiters = [waiters[lease_id] for lease_id in redis.command("ZRANGE", keys[0], 0, -1)]
+    begun, left = time.monotonic(), [redis.command("PTTL", key) for key in keys]
+    api.must("release", "on", lease_id=grant["lease_id"])
+    tokens = []
+    for waiter in waiters[:50]:
+        tokens.append(waiter.granted(10)["token"])
+        time.sleep(0.2)  # for so long each of them holds it: ten seconds, two of the slow looks
+        waiter.release()
+    passed = (time.monotonic() - begun) * 1000
+    for key, before in zip(keys, left):
+        assert redis.command("PTTL", key) > before - passed + 1000, f"{key} was not kept alive in {passed:.0f} ms"
+    gather(waiters[50:], 30, release="once")
+    tokens += [waiter.token for waiter in waiters[50:]]
+    assert tokens == sorted(tokens), "granted in the order they came"
+    close_all(waiters)
     until_clean(redis)
 
 

@@ -4,6 +4,7 @@ One thread and one selector serve all connections; the test turns the knobs from
 
     delay_up_s, delay_down_s    what a chunk waits before it is passed on ("up" goes to the server, "down" comes back)
     jitter_s                    a random extra of 0 .. jitter_s on each downward chunk (order is kept)
+    rate_up                     bytes a second that go up on each connection, None: no bound. What is more waits, as on a slow line
     stall_up, stall_down        nothing passes that way; it is kept and goes on when the knob is turned back
     stall_messages              the same for what comes back on connections that have sent SUBSCRIBE, and
     stall_answers               for what comes back on all others
@@ -34,6 +35,7 @@ class _Side:
     def __init__(self, pair, source, sink, up):
         self.pair, self.source, self.sink, self.up = pair, source, sink, up
         self.queue = collections.deque()
+        self.free_at = 0.0  # when the line is free again, with rate_up
         self.eof = False  # the source has ended; passed on when the queue is empty
         self.done = False
 
@@ -107,6 +109,7 @@ class Proxy:
 
     def __init__(self, target, unix_path=None, resp=False):
         self.delay_up_s = self.delay_down_s = self.jitter_s = 0.0
+        self.rate_up = None
         self.stall_up = self.stall_down = self.stall_messages = self.stall_answers = self.hole = self.slam = False
         self.connects = 0
         self.commands = collections.Counter()
@@ -291,7 +294,12 @@ class Proxy:
         due = time.monotonic() + (self.delay_up_s if side.up else self.delay_down_s + random.random() * self.jitter_s)
         if side.queue:
             due = max(due, side.queue[-1][0])
-        side.queue.append((due, data))
+        step = len(data) if self.rate_up is None or not side.up else 2048
+        for at in range(0, len(data), step):
+            piece = data[at:at + step]
+            if self.rate_up is not None and side.up:
+                due = side.free_at = max(due, side.free_at) + len(piece) / self.rate_up
+            side.queue.append((due, piece))
 
     def _move(self, pair):
         """Passes on what is due, then an EOF that has nothing before it."""

@@ -1,0 +1,159 @@
+"""Bursts: far more calls at one time than Redis can run before they are too late, over a slow way to it. They must not take each other down: the
+connection stays, as much is done as can be, and the rest is told at once that nothing was done.
+"""
+
+import collections
+import selectors
+import time
+
+import pytest
+
+from pawltest.fixtures import LONG
+from pawltest.http import Conn, lock_path
+from pawltest.residue import until_clean
+from pawltest.wait import until
+from pawltest.waiters import LONG_TTL, Waiter, close_all, gather, hold, look, new_id
+
+TIMEOUT_S = 3.0  # --store-timeout: Redis, the way to it and the clients share this machine with other tests
+SLACK_S = 5.0  # what a loaded machine may add
+MORE = ["--store-timeout", "3s", "--max-connections", "12000", "--max-waiters", "11000", "--max-waiters-per-lock", "11000"]
+LINK = ("pawl_store_connects_total", "pawl_store_attaches_total")
+
+
+def link_of(pawld):
+    numbers = pawld.api().metrics()
+    return {what: numbers[what] for what in LINK}
+
+
+def tell(pawld, *what):
+    numbers = pawld.api().metrics()
+    print(*what, {name: numbers.get(name) for name in (*LINK, "pawl_store_unsent_total", "pawl_unknown_outcomes_total")})
+
+
+def crowd(pawld, count):
+    """So many connections, all of them accepted."""
+    conns = []
+    for i in range(count):
+        conns.append(Conn(pawld.address))
+        if i % 100 == 99:  # the backlog of the listener stays short
+            until(lambda i=i: pawld.api().metrics()["pawl_connections"] >= i + 1, what="accepted")
+    return conns
+
+
+class Asked:
+    """A call on a connection of its own, and when it was answered."""
+
+    def __init__(self, conn, verb, name, **params):
+        self.conn, self.verb, self.name, self.params = conn, verb, name, params
+        self.reply = self.value = self.took_s = None
+        self.sent = time.monotonic()
+        conn.send_request("POST", lock_path(name, verb), params)
+
+    def fileno(self):
+        return self.conn.sock.fileno()
+
+    def take(self):
+        self.reply = self.conn.read_reply()
+        self.took_s = time.monotonic() - self.sent
+        self.value = self.reply.json()
+
+
+def answers(asked, deadline_s=60):
+    with selectors.DefaultSelector() as selector:
+        for one in asked:
+            selector.register(one, selectors.EVENT_READ)
+        left, end = len(asked), time.monotonic() + deadline_s
+        while left:
+            assert time.monotonic() < end, f"{left} calls are not answered"
+            for key, _ in selector.select(1):
+                key.fileobj.take()
+                selector.unregister(key.fileobj)
+                left -= 1
+    return collections.Counter(one.reply.status for one in asked)
+
+
+@pytest.mark.deadline(300)
+def test_p1_p8_p9_a_burst_of_acquires_leaves_the_connection_up(world, redis):
+    """Broken: all calls are sent at once, the first that is too late drops the connection, and all are sent again, until all were too late. Renewals and
+    releases are not done either, so leases end although their holders are there."""
+    count, kept = (8000, 100) if LONG else (3000, 40)
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, MORE)
+    api = pawld.api()
+    mine = [hold(api, f"mine/{i}") for i in range(kept)]
+    conns = crowd(pawld, count + kept)
+    before = link_of(pawld)
+    proxy.rate_up = 150_000
+    racers = 3  # for each lock: at most one of them gets it
+    burst = [Asked(conns[i], "acquire", f"burst/{i // racers}", lease_id=new_id(), ttl_ms=LONG_TTL) for i in range(count)]
+    verbs = ("renew", "release")
+    held = [Asked(conns[count + i], verbs[i % 2], f"mine/{i}", lease_id=mine[i]["lease_id"]) for i in range(kept)]
+    statuses, kept_statuses = answers(burst), answers(held)
+    tell(pawld, statuses, kept_statuses)
+    assert link_of(pawld) == before, "the connection stayed up"
+    assert max(one.took_s for one in burst + held) < TIMEOUT_S + SLACK_S
+    assert set(statuses) <= {200, 409, 503} and statuses[200] > 0, statuses
+    assert statuses[503] > 0, "more than could be done"
+    assert all(one.value["error"] == "store_unavailable" for one in burst if one.reply.status == 503)
+    assert kept_statuses == {200: kept}, "who holds goes before who wants to"
+    unsent = pawld.api().metrics()["pawl_store_unsent_total"]
+    assert unsent > 0
+    proxy.rate_up = None
+    granted = {one.name: one for one in burst if one.reply.status == 200}
+    assert len(granted) == statuses[200], "P1: two were granted one lock"
+    until(lambda: redis.keys("pawl:{0}:lock:burst/*") == {redis.lock_key(name) for name in granted}, 60, "what was not told does not stand")
+    for name, one in granted.items():
+        assert redis.command("GET", redis.lock_key(name)).startswith(f"{one.params['lease_id']} {one.value['token']} ")
+    for one in granted.values():
+        api.must("release", one.name, lease_id=one.params["lease_id"])
+    for i in range(0, kept, 2):
+        api.must("release", f"mine/{i}", lease_id=mine[i]["lease_id"])
+    numbers = pawld.api().metrics()
+    assert numbers["pawl_store_waiting"] == 0 and numbers["pawl_leases"] == 0
+    close_all(conns)
+    until_clean(redis)
+
+
+@pytest.mark.deadline(600)
+def test_p6_p9_a_burst_of_waiters_is_parked_and_granted_in_order(world, redis):
+    """Broken: those who come to wait at the same moment make each other's calls late, so that none gets a place. (C36)"""
+    count = 10_000 if LONG else 2000
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, MORE)
+    api = pawld.api()
+    grant = hold(api, "queue")
+    conns = crowd(pawld, count)
+    before = link_of(pawld)
+    proxy.rate_up = 250_000
+    waiters = [Waiter(pawld.address, "queue", 600_000, conn=conn) for conn in conns]
+    until(lambda: pawld.api().metrics()["pawl_waiters"] == count, 60, "all wait here")
+    until(lambda: redis.command("ZCARD", "pawl:{0}:queue:queue") == count, 240, "all have their place")
+    tell(pawld)
+    assert link_of(pawld) == before, "the connection stayed up"
+    assert not any(waiter.answered() for waiter in waiters[::100])
+    places = redis.command("ZRANGE", "pawl:{0}:queue:queue", 0, -1)
+    proxy.rate_up = None
+    api.must("release", "queue", lease_id=grant["lease_id"])
+    gather(waiters, 300, release="once")
+    order = [waiter.lease_id for waiter in sorted(waiters, key=lambda waiter: waiter.granted()["token"])]
+    assert order == places, "granted in the order of their places"
+    assert look(api, "queue")["waiters"] == 0
+    close_all(conns)
+    until_clean(redis)
+
+
+def test_p8_p9_a_burst_into_a_frozen_redis_is_answered_in_time(world, redis):
+    """Broken: what waits to be sent hangs longer than what was sent; or a freeze is noticed later because of it. (C23)"""
+    count = 1000
+    pawld = world.pawld(redis, MORE)
+    conns = crowd(pawld, count)
+    redis.sigstop()
+    start = time.monotonic()
+    burst = [Asked(conn, "acquire", f"burst/{i}", lease_id=new_id(), ttl_ms=LONG_TTL) for i, conn in enumerate(conns)]
+    pawld.wait_not_ready()
+    assert time.monotonic() - start < TIMEOUT_S + SLACK_S
+    assert answers(burst) == {503: count}
+    assert max(one.took_s for one in burst) < TIMEOUT_S + SLACK_S
+    redis.sigcont()
+    pawld.wait_ready()
+    until_clean(redis)

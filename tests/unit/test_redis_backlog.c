@@ -1,0 +1,179 @@
+/* The calls that wait to be sent: who goes first (P6: acquires never pass acquires; a node's calls about one lease keep their order), and when it is too
+ * late (P9). */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "tests/lib/check_main.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/redis_backlog.h"
+
+enum { CALLS = 1000 };
+
+static struct redis_backlog backlog;
+static struct store_call calls[CALLS];
+static int made;
+
+static void start(void)
+{
+    redis_backlog_init(&backlog);
+    memset(calls, 0, sizeof(calls));
+    made = 0;
+}
+
+/* Asks about this lease; its send_by and deadline are `due` and due + 100. */
+static struct store_call *make(enum store_op op, int lease, int64_t due_us)
+{
+    struct store_call *call = &calls[made++];
+
+    call->op = op;
+    call->send_by_us = due_us;
+    call->deadline_us = due_us + 100;
+    snprintf(call->lease_id.text, sizeof(call->lease_id.text), "%08x-0000-4000-8000-000000000000", (unsigned)lease);
+    return call;
+}
+
+static struct store_call *add_to(enum backlog_lane lane, struct store_call *call)
+{
+    ck_assert(redis_backlog_add(&backlog, lane, call));
+    return call;
+}
+
+static struct store_call *add(enum store_op op, int lease)
+{
+    struct store_call *call = make(op, lease, 1000);
+
+    return add_to(redis_backlog_lane(&backlog, call), call);
+}
+
+static void expect(const struct store_call *wanted)
+{
+    ck_assert_ptr_eq(redis_backlog_take(&backlog, NULL), wanted);
+}
+
+START_TEST(P6_acquires_keep_their_order_and_holders_pass_them)
+{
+    struct store_call *a = add(STORE_ACQUIRE, 1), *b = add(STORE_ACQUIRE, 2), *r = add(STORE_RENEW, 3), *c = add(STORE_CANCEL, 4),
+                      *s = add(STORE_RELEASE, 5), *k = add(STORE_CHECK, 1), *p = add(STORE_PUT_BACK, 1);
+    enum backlog_lane lane;
+
+    ck_assert_uint_eq(backlog.count, 7);
+    expect(p);
+    ck_assert_ptr_eq(redis_backlog_take(&backlog, &lane), r);
+    ck_assert_int_eq(lane, BACKLOG_HOLDERS);
+    expect(s);
+    expect(k);
+    expect(a);
+    expect(b);
+    ck_assert_ptr_eq(redis_backlog_take(&backlog, &lane), c);
+    ck_assert_int_eq(lane, BACKLOG_OTHERS);
+    expect(NULL);
+    ck_assert_uint_eq(backlog.count, 0);
+}
+END_TEST
+
+START_TEST(P4_of_one_lease_nothing_is_passed)
+{
+    struct store_call *first = add(STORE_ACQUIRE, 1), *other = add(STORE_ACQUIRE, 2), *renewal = add(STORE_RENEW, 1),
+                      *release = add(STORE_RELEASE, 1), *stranger = add(STORE_RELEASE, 3);
+
+    expect(stranger);
+    expect(first);
+    expect(other);
+    expect(renewal);
+    expect(release);
+    expect(add(STORE_RENEW, 1)); /* none waits any more */
+}
+END_TEST
+
+START_TEST(what_was_sent_or_is_wanted_first_goes_first)
+{
+    struct store_call *o = add(STORE_ACQUIRE, 1), *h = add(STORE_RENEW, 2), *u = add_to(BACKLOG_UNSENT, make(STORE_ACQUIRE, 3, 1000)),
+                      *again = add_to(BACKLOG_AGAIN, make(STORE_ACQUIRE, 4, 1000)), *f = add_to(BACKLOG_FIRST, make(STORE_CANCEL, 5, 1000)),
+                      *p = add(STORE_PUT_BACK, 6);
+    struct store_call *const wanted[] = {p, f, again, u, h, o};
+
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        expect(wanted[i]);
+}
+END_TEST
+
+START_TEST(P9_what_is_too_late_is_taken_out_of_every_lane)
+{
+    struct store_call *late = add_to(BACKLOG_OTHERS, make(STORE_ACQUIRE, 1, 500)),
+                      *in_time = add_to(BACKLOG_OTHERS, make(STORE_ACQUIRE, 2, 700)),
+                      *last = add_to(BACKLOG_OTHERS, make(STORE_ACQUIRE, 3, 600)),
+                      *again = add_to(BACKLOG_AGAIN, make(STORE_ACQUIRE, 4, 550)), *due, *next;
+    int64_t next_us;
+
+    due = redis_backlog_take_due(&backlog, 499, true, &next_us);
+    ck_assert_ptr_null(due);
+    ck_assert_int_eq(next_us, 500);
+    due = redis_backlog_take_due(&backlog, 600, true, &next_us); /* the one that was sent before has until its deadline */
+    ck_assert_ptr_eq(due, late);
+    ck_assert_ptr_eq(due->next, last);
+    ck_assert_ptr_null(last->next);
+    ck_assert_int_eq(next_us, 650);
+    ck_assert_uint_eq(backlog.count, 2);
+    next = add(STORE_ACQUIRE, 5); /* the end of the lane is where it should be */
+    expect(again);
+    expect(in_time);
+    expect(next);
+    add_to(BACKLOG_OTHERS, make(STORE_ACQUIRE, 1, 500));
+    ck_assert_ptr_null(
+        redis_backlog_take_due(&backlog, 599, false, &next_us)); /* nothing is sent: it may go on waiting until its deadline */
+    ck_assert_int_eq(next_us, 600);
+    ck_assert_ptr_nonnull(redis_backlog_take_due(&backlog, 600, false, &next_us));
+    ck_assert_int_eq(next_us, INT64_MAX);
+    expect(NULL);
+}
+END_TEST
+
+START_TEST(many_leases_are_told_apart_whatever_the_order_they_leave_in)
+{
+    int64_t next_us;
+
+    for (int i = 0; i < CALLS / 2; i++)
+        add_to(BACKLOG_OTHERS, make(STORE_ACQUIRE, i, i % 2 ? 100 : 1000));
+    (void)redis_backlog_take_due(&backlog, 100, true, &next_us); /* every other one */
+    for (int i = 0; i < CALLS / 2; i++) {
+        const struct store_call *renewal = make(STORE_RENEW, i, 1000);
+        ck_assert_int_eq(redis_backlog_lane(&backlog, renewal), i % 2 ? BACKLOG_HOLDERS : BACKLOG_OTHERS);
+    }
+    while (redis_backlog_take(&backlog, NULL))
+        ;
+    for (int i = 0; i < CALLS / 2; i++)
+        ck_assert_int_eq(redis_backlog_lane(&backlog, &calls[CALLS / 2 + i]), BACKLOG_HOLDERS);
+}
+END_TEST
+
+START_TEST(P9_it_is_bounded)
+{
+    struct store_call *call = add(STORE_ACQUIRE, 1);
+
+    backlog.count = BACKLOG_MAX;
+    ck_assert(!redis_backlog_add(&backlog, BACKLOG_OTHERS, make(STORE_ACQUIRE, 2, 1000)));
+    backlog.count = 1;
+    expect(call);
+    expect(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("redis_backlog");
+    TCase *tcase = tcase_create("turns");
+
+    tcase_add_checked_fixture(tcase, start, NULL);
+    tcase_add_test(tcase, P6_acquires_keep_their_order_and_holders_pass_them);
+    tcase_add_test(tcase, P4_of_one_lease_nothing_is_passed);
+    tcase_add_test(tcase, what_was_sent_or_is_wanted_first_goes_first);
+    tcase_add_test(tcase, P9_what_is_too_late_is_taken_out_of_every_lane);
+    tcase_add_test(tcase, many_leases_are_told_apart_whatever_the_order_they_leave_in);
+    tcase_add_test(tcase, P9_it_is_bounded);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
