@@ -7,9 +7,9 @@
  *                            └──► failed ──► done, at the end of the turn
  *
  * How many may be in flight (`most`) follows how fast Redis answers. When all that has arrived was read and the oldest call in flight is still out for a
- * good part of the time-out, more are on their way than Redis can run soon: there may be half as many. While others wait, answers make room for more. (How
- * long an answer took says less: it may have lain here unread, since this very process was busy.) The connection is lost only when a command has had the
- * whole time-out since it was sent, so it is Redis that is slow then and not the queue before it.
+ * good part of the time-out, and for longer than the way there takes, more are on their way than Redis can run soon: there may be half as many. While
+ * others wait, answers make room for more. (How long an answer took says less: it may have lain here unread, since this very process was busy.) The
+ * connection is lost only when a command has had the whole time-out since it was sent, so it is Redis that is slow then and not the queue before it.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -29,7 +29,6 @@
 #define SPARE_RUNS_MAX 256
 #define BATCH_MAX      64  /* plain calls in one run of a script */
 #define FLIGHT_MOST    256 /* calls that were sent and have no answer yet */
-#define FLIGHT_FIRST   64  /* until it is known how soon answers come */
 #define FLIGHT_LEAST   16
 #define LATE_PART      8  /* a call that is out for this part of the time-out is late */
 #define LOOK_PART      64 /* between two looks at all that waits there is at least this part */
@@ -60,6 +59,7 @@ struct redis_calls {
     struct run *sent, **sent_last; /* oldest first */
     size_t in_flight, most;        /* calls */
     size_t landed;                 /* calls answered in this turn of the loop */
+    int64_t least_us;              /* the shortest round trip on this connection: the way to Redis, which fewer calls do not shorten */
     int64_t narrowed_us;           /* when `most` was last made less: what was sent before says no more */
     uint64_t unsent;
     struct run *spare;
@@ -297,7 +297,9 @@ static void narrow(struct redis_calls *c, const struct run *run, int64_t now)
 /* What came in this turn has been read. */
 static void see_pace(struct redis_calls *c, int64_t now)
 {
-    if (c->sent && now - c->sent->command.sent_us > c->timeout_us / LATE_PART)
+    int64_t part_us = c->timeout_us / LATE_PART, late_us = 2 * c->least_us > part_us ? 2 * c->least_us : part_us;
+
+    if (c->sent && now - c->sent->command.sent_us > late_us)
         narrow(c, c->sent, now);
     else if (c->waiting.count > 0)
         c->most += c->sent ? (c->landed + 7) / 8 : c->landed; /* nothing is left to do there: it had too little */
@@ -321,6 +323,8 @@ static void land(struct redis_calls *c, struct run *run, const redisReply *reply
         if (reply)
             c->callbacks.answered(c->callbacks.arg, took_us);
     }
+    if (reply && took_us < c->least_us)
+        c->least_us = took_us;
     if (reply && c->landed == 0)
         redis_link_turn(c->link);
     c->landed += reply ? run->count : 0;
@@ -615,8 +619,9 @@ void redis_calls_lead(struct redis_calls *c, bool leading)
 void redis_calls_go(struct redis_calls *c)
 {
     c->going = true;
-    c->most = FLIGHT_FIRST;
+    c->most = FLIGHT_MOST;
     c->narrowed_us = INT64_MIN;
+    c->least_us = c->timeout_us;
     send_waiting(c);
     expire_waiting(c, clock_now_us(c->life->clock), too_many);
 }
@@ -672,8 +677,9 @@ struct redis_calls *redis_calls_new(struct redis_link *link, struct redis_life *
     c->complaints = complaints;
     c->callbacks = *callbacks;
     c->timeout_us = timeout_ms * 1000;
-    c->most = FLIGHT_FIRST;
+    c->most = FLIGHT_MOST;
     c->narrowed_us = INT64_MIN;
+    c->least_us = c->timeout_us;
     c->sent_last = &c->sent;
     redis_backlog_init(&c->waiting);
     c->failed_last = &c->failed;

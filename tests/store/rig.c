@@ -13,7 +13,7 @@
 
 #include "daemon/log.h"
 
-enum { NODES = 4, CALLS = 512, MESSAGE_MS = 10000 };
+enum { NODES = 4, CALLS = 1024, MESSAGE_MS = 10000 };
 
 struct redis_server redis;
 bool rig_allow_eviction;

@@ -1212,7 +1212,7 @@ END_TEST
 
 /* ---- bursts: more calls than may be on their way at one time ---- */
 
-enum { BURST = 300, FLIGHT = 64 /* of them are sent at once by a node that has just attached; the others wait */ };
+enum { BURST = 450, FLIGHT = 256 /* of them are sent at once by a node that has just attached; the others wait */ };
 static struct asked *burst[BURST];
 
 /* The i-th, of a lock of its own. By turns plain ones, which leave many in one run, and others, which leave alone. */
@@ -1324,7 +1324,7 @@ END_TEST
 
 START_TEST(P7_P9_what_had_no_turn_in_its_time_was_surely_not_done)
 {
-    enum { COUNT = 200 };
+    enum { COUNT = 320 };
 
     warm_up();
     redis_server_freeze(&redis);
@@ -1397,7 +1397,7 @@ START_TEST(P3_P9_holders_and_what_is_put_back_go_before_acquires_that_wait)
     burst_granted_in_order();
     for (int i = 0; i < 3; i++) {
         EXPECT(r[i], STORE_DONE);
-        ck_assert_int_lt(r[i]->place, burst[2 * FLIGHT + 3]->place);
+        ck_assert_int_lt(r[i]->place, burst[BURST - 1]->place);
     }
     ck_assert_int_lt(r[2]->place, r[0]->place);
     ck_assert_int_lt(r[0]->place, r[1]->place);
