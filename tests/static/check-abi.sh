@@ -50,12 +50,14 @@ check 'the soname is not libpawl.so.0' grep -Eq 'SONAME.*\[libpawl\.so\.0\]' "$t
 check 'libpawl.so has an RPATH' sh -c '! grep -Eq "RPATH|RUNPATH" "$0"' "$tmp/dynamic"
 check 'libpawl.so has relocations in its code' sh -c '! grep -q TEXTREL "$0"' "$tmp/dynamic"
 
-# what pawl(3) shows for copying
+# what pawl(3) shows for copying; CC may be several words
 sed -n '/^\.SH EXAMPLE/,/^\.fi/ { /^\./d; s/\\e/\\/g; s/\\-/-/g; p; }' "$top/docs/man/pawl.3" >"$tmp/example.c"
 check 'pawl(3) has no whole program' grep -q '^int main' "$tmp/example.c"
-check 'compiling the program in pawl(3)' "${CC:-cc}" -Wall -Wextra -Werror -I"$top/client" -c -o "$tmp/example.o" "$tmp/example.c"
+# shellcheck disable=SC2086
+check 'compiling the program in pawl(3)' ${CC:-cc} -Wall -Wextra -Werror -I"$top/client" -c -o "$tmp/example.o" "$tmp/example.c"
 if [ "${PAWL_SANITIZERS:-no}" != yes ]; then
-    check 'linking the program in pawl(3)' "${CC:-cc}" -o "$tmp/example" "$tmp/example.o" -L"$build" -lpawl
+    # shellcheck disable=SC2086
+    check 'linking the program in pawl(3)' ${CC:-cc} -o "$tmp/example" "$tmp/example.o" -L"$build" -lpawl
 fi
 
 cat >"$tmp/a.cc" <<'EOC'
