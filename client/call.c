@@ -240,6 +240,7 @@ int call_run(struct pawl *client, struct call *call, struct reply *ret_reply, st
     int64_t budget_ms = call->budget_ms >= 0 ? call->budget_ms : client->budget_ms;
     int64_t timeout_ms = call->timeout_ms > 0 ? call->timeout_ms : client->timeout_ms;
     unsigned failures = 0;
+    bool told = false;
 
     call->ret_tries = 0;
     call->ret_uncertain = false;
@@ -264,6 +265,9 @@ int call_run(struct pawl *client, struct call *call, struct reply *ret_reply, st
         again_us = moment_after(now, moment_back_off_ms(++failures, BACK_OFF_FIRST, BACK_OFF_CAP));
         if (again_us - outage_us > budget_ms * 1000 || (call->give_up_us > 0 && again_us >= call->give_up_us))
             return code;
+        if (!told && client->on_retry && problem)
+            client->on_retry(client->on_retry_arg, problem, (outage_us + budget_ms * 1000 - now) / 1000);
+        told = true;
         if (wire_pause(client->wire, again_us, call->cancel_fd, call->stop_fd))
             return call_problem(problem, PAWL_ERR_CANCELLED, "cancelled");
     }

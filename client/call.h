@@ -16,6 +16,8 @@
 struct pawl {
     struct wire *wire;
     int64_t timeout_ms, budget_ms;
+    void (*on_retry)(void *arg, const struct pawl_problem *problem, int64_t left_ms); /* NULL: nobody */
+    void *on_retry_arg;
     int cancel_fd;
     bool is_tls;
 };

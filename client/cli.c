@@ -312,6 +312,15 @@ static bool wants_tls_files(const struct cli *cli)
     return false;
 }
 
+/* For who sits before a terminal and wonders: logs and mails of cron don't want to know of what comes right by itself. */
+static void on_retry(void *arg, const struct pawl_problem *problem, int64_t left_ms)
+{
+    char left[32];
+
+    (void)arg;
+    cli_say("%s; trying again for another %s", problem->message, cli_time(left_ms, left, sizeof(left)));
+}
+
 int cli_open(const struct cli *cli, struct pawl **ret_client)
 {
     struct pawl_problem problem;
@@ -332,6 +341,8 @@ int cli_open(const struct cli *cli, struct pawl **ret_client)
     }
     if (cli->retry_ms >= 0)
         pawl_set_retry_budget(*ret_client, cli->retry_ms);
+    if (isatty(STDERR_FILENO) && !cli->quiet)
+        pawl_set_on_retry(*ret_client, on_retry, NULL);
     return CLI_OK;
 }
 

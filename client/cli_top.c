@@ -210,6 +210,7 @@ int cli_top(const struct cli *cli)
         return code;
     if (cli->retry_ms < 0)
         pawl_set_retry_budget(top.client, RETRY_MS);
+    pawl_set_on_retry(top.client, NULL, NULL); /* the screen says it */
     if (open_screen(&top) != 0) {
         pawl_close(top.client);
         return CLI_FAILED;

@@ -143,6 +143,12 @@ void pawl_set_retry_budget(struct pawl *client, int64_t budget_ms)
     client->budget_ms = within(budget_ms, 0);
 }
 
+void pawl_set_on_retry(struct pawl *client, void (*on_retry)(void *arg, const struct pawl_problem *problem, int64_t left_ms), void *arg)
+{
+    client->on_retry = on_retry;
+    client->on_retry_arg = arg;
+}
+
 void pawl_set_cancel_fd(struct pawl *client, int fd)
 {
     client->cancel_fd = fd < 0 ? -1 : fd;

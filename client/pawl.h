@@ -115,6 +115,10 @@ void pawl_set_timeout(struct pawl *client, int64_t timeout_ms);
  * with the same lease id. Before other threads use the client. */
 void pawl_set_retry_budget(struct pawl *client, int64_t budget_ms);
 
+/* Tells that a call got no good answer, why, and that it goes on trying for left_ms at the most: once for each call, before its second try, in the thread
+ * of the call. It must not use the client. The keep-alive tells its failures by its events. NULL: nobody is told. Before other threads use the client. */
+void pawl_set_on_retry(struct pawl *client, void (*on_retry)(void *arg, const struct pawl_problem *problem, int64_t left_ms), void *arg);
+
 /* Calls return PAWL_ERR_CANCELLED as soon as `fd` is readable (an eventfd, a signalfd, a pipe; it is not read). -1: none. It stays the
  * caller's, and must be open as long as it is set. It does not concern the keep-alive nor, in pawl_acquire(), giving back what may have been
  * granted meanwhile. Not while other threads use the client. */
@@ -169,7 +173,7 @@ int64_t pawl_lease_left_ms(const struct pawl_lease *lease); /* until then; 0 whe
 /* When the lease ends however it is renewed (max_hold_ms, or pawld's bound); renewals get no deadline after it. 0: no bound, or not known. */
 int64_t pawl_lease_hold_end_us(const struct pawl_lease *lease);
 bool pawl_lease_is_at_bound(const struct pawl_lease *lease); /* the deadline is that end: no renewal moves it any more */
-int64_t pawl_now_us(void); /* CLOCK_BOOTTIME */
+int64_t pawl_now_us(void);                                   /* CLOCK_BOOTTIME */
 
 /* ---- the keep-alive ---- */
 

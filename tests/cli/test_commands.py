@@ -163,17 +163,17 @@ def test_output_that_cannot_be_written_is_a_failure(broker, name):
     assert done.returncode == FAILED and b"written" in done.stderr
 
 
-# ---- top
+# ---- on a terminal
 
 
 class Screen:
-    def __init__(self, server, *args, rows=20, columns=100):
+    def __init__(self, server, *args, command="top", rows=20, columns=100):
         env = cli_environment(server)
         env["TERM"] = "xterm"
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.execve(binary(), ["pawl", "top", *args], env)
+            os.execve(binary(), ["pawl", command, *args], env)
         self.shown = ""
 
     def until(self, text, deadline_s=20.0):
@@ -198,6 +198,16 @@ class Screen:
 
     def modes(self):
         return termios.tcgetattr(self.fd)[3]
+
+
+def test_who_sits_before_a_terminal_hears_that_it_is_tried_again():
+    """Broken: ten seconds of silence, and then that there is no pawld; or a word into the mails of cron about what may yet come right."""
+    screen = Screen("unix:/nonexistent/s", "--retry", "500ms", command="ls")
+    screen.until("/nonexistent/s")
+    screen.until("trying again for another 0.")
+    assert screen.wait() == UNAVAILABLE
+    code, _, err = cli("ls", "--retry", "500ms", server="unix:/nonexistent/s")
+    assert code == UNAVAILABLE and "/nonexistent/s" in err and err.count("\n") == 1
 
 
 def test_top_shows_what_is_held_and_ends_by_a_key(broker, name):

@@ -525,6 +525,43 @@ START_TEST(the_retry_budget_ends_and_the_outcome_is_unknown)
 }
 END_TEST
 
+struct retries {
+    int count;
+    int64_t left_ms;
+    char why[sizeof(problem.message)];
+};
+
+static void note_retry(void *arg, const struct pawl_problem *why, int64_t left_ms)
+{
+    struct retries *seen = arg;
+
+    seen->count++;
+    seen->left_ms = left_ms;
+    snprintf(seen->why, sizeof(seen->why), "%s", why->message);
+}
+
+START_TEST(a_call_that_is_tried_again_says_so_once)
+{
+    static const char *const answers[] = {SORRY};
+    struct retries seen = {.count = 0};
+    struct pawl_lock lock;
+
+    talk_to_fake(answers, 1);
+    pawl_set_on_retry(with_fake, note_retry, &seen);
+    pawl_set_retry_budget(with_fake, 0);
+    ck_assert_int_eq(pawl_inspect(with_fake, "x", &lock, &problem), PAWL_ERR_UNAVAILABLE);
+    ck_assert_int_eq(seen.count, 0);
+    pawl_set_retry_budget(with_fake, 700);
+    ck_assert_int_eq(pawl_inspect(with_fake, "x", &lock, &problem), PAWL_ERR_UNAVAILABLE);
+    ck_assert_uint_ge(fake_pawld_count(&fake), 4);
+    ck_assert_int_eq(seen.count, 1);
+    ck_assert_str_eq(seen.why, "not now");
+    ck_assert_int_ge(seen.left_ms, 1);
+    ck_assert_int_le(seen.left_ms, 700);
+    leave_fake();
+}
+END_TEST
+
 START_TEST(nobody_there)
 {
     struct pawl *nobody;
@@ -1002,6 +1039,7 @@ static Suite *suite(void)
     tcase_add_test(faults, C05_P7_retries_use_one_lease_id);
     tcase_add_test(faults, the_retry_budget_ends_and_the_outcome_is_unknown);
     tcase_add_test(faults, nobody_there);
+    tcase_add_test(faults, a_call_that_is_tried_again_says_so_once);
     tcase_add_test(faults, C23_a_server_that_hangs_is_given_up);
     tcase_add_test(faults, C05_a_release_that_was_done_and_not_heard_of_has_succeeded);
     tcase_add_test(faults, a_break_is_never_sent_twice);
