@@ -39,10 +39,12 @@ def sabotage_is_found(house, sabotage, seconds):
 
 
 def losses(count, kind, **how):
-    """Loses data so often, and wants leases to have been at stake each time on average."""
+    """Loses data so often, and wants leases to have been at stake each time on average. Where chance kept a single loss without any, it is given another."""
     count = count if LONG else 1
-    run = Run(LONG_S, SEED, kinds=[kind], rests=RESTS_S, count=count, **how)
-    verdict = breaks_no_promise(run)
-    assert run.counts[kind.act.__name__] == count
-    assert verdict.counts["leases told before a loss and live after it"] >= count, "too little was at stake"
-    return verdict, count
+    for seed in range(SEED, SEED + (1 if LONG else 4)):
+        run = Run(LONG_S, seed, kinds=[kind], rests=RESTS_S, count=count, **how)
+        verdict = breaks_no_promise(run)
+        assert run.counts[kind.act.__name__] == count
+        if verdict.counts["leases told before a loss and live after it"] >= count:
+            return verdict, count
+    raise AssertionError("too little was at stake")
