@@ -46,7 +46,8 @@ def main():
     try:
         bench, scene = Bench(redis), contended_scene()
         for name, arguments in CALLS.items():
-            pairs = [[cost_us(bench, scene, body, arguments, runs) for body in forms(name)[:2]] for _ in range(ROUNDS)]
+            bodies = forms(name)[:2]
+            pairs = [[cost_us(bench, scene, body, arguments, runs) for body in bodies] for _ in range(ROUNDS)]
             whole, general = sorted(pairs, key=lambda pair: pair[0] / pair[1])[ROUNDS // 2]
             print(f"{name}: {whole:.1f} us instead of {general:.1f}: {whole / general:.2f}")
     finally:

@@ -9,14 +9,7 @@
 #include <string.h>
 
 #include "daemon/access.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
+#include "tests/fuzz/target.h"
 
 static void ask(const struct access_rule *rule)
 {

@@ -11,14 +11,7 @@
 #include <strings.h>
 
 #include "daemon/options.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
+#include "tests/fuzz/target.h"
 
 static char *dumped(const struct options *options, size_t *ret_len)
 {

@@ -27,8 +27,7 @@
 #include "daemon/http_front.h"
 #include "daemon/router.h"
 #include "proto/json.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/target.h"
 
 #define ANSWERS   8
 #define REPLY_MAX ((size_t)1 << 20)
@@ -47,12 +46,6 @@ struct stub {
     unsigned asked;
     struct store_call *first, **last;
 };
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 /* ---- the store ---- */
 

@@ -10,10 +10,9 @@
 #include <string.h>
 
 #include "daemon/http_reader.h"
+#include "tests/fuzz/target.h"
 
 #define CUTS 8 /* bytes of the input that say where to cut */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct fed {
     struct http_reader reader;

@@ -9,14 +9,7 @@
 
 #include "daemon/listen_address.h"
 #include "proto/params.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
+#include "tests/fuzz/target.h"
 
 static void check_parts(const struct listen_address *a, const char *text)
 {

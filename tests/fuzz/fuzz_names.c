@@ -11,14 +11,7 @@
 #include "proto/lock_name.h"
 #include "proto/params.h"
 #include "proto/text.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)                                                                                                                    \
-    do {                                                                                                                                   \
-        if (!(condition))                                                                                                                  \
-            __builtin_trap();                                                                                                              \
-    } while (0)
+#include "tests/fuzz/target.h"
 
 static void check_name(const char *name, size_t len)
 {
@@ -26,23 +19,23 @@ static void check_name(const char *name, size_t len)
     char encoded[3 * PAWL_NAME_MAX], decoded[PAWL_NAME_MAX + 1];
     size_t n = 0;
 
-    MUST(len >= 1 && len <= PAWL_NAME_MAX);
-    MUST(strlen(name) == len);
-    MUST(name[0] != '/' && name[len - 1] != '/' && !strstr(name, "//"));
+    must(len >= 1 && len <= PAWL_NAME_MAX);
+    must(strlen(name) == len);
+    must(name[0] != '/' && name[len - 1] != '/' && !strstr(name, "//"));
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)name[i];
 
-        MUST(c > 0x20 && c < 0x7f && c != '%');
+        must(c > 0x20 && c < 0x7f && c != '%');
         encoded[n++] = '%';
         encoded[n++] = hex[c >> 4];
         encoded[n++] = hex[c & 15];
-        MUST(!lock_name_prefix_problem(name, i)); /* every beginning of a name is a prefix */
+        must(!lock_name_prefix_problem(name, i)); /* every beginning of a name is a prefix */
     }
-    MUST(percent_decode(encoded, n, decoded, sizeof(decoded)) == (int)len);
-    MUST(memcmp(decoded, name, len + 1) == 0);
+    must(percent_decode(encoded, n, decoded, sizeof(decoded)) == (int)len);
+    must(memcmp(decoded, name, len + 1) == 0);
     /* Nothing in a name needs an escape: as it stands it decodes to itself. */
-    MUST(percent_decode(name, len, decoded, sizeof(decoded)) == (int)len);
-    MUST(memcmp(decoded, name, len + 1) == 0);
+    must(percent_decode(name, len, decoded, sizeof(decoded)) == (int)len);
+    must(memcmp(decoded, name, len + 1) == 0);
 }
 
 static void check_decoding(const char *raw, size_t len)
@@ -51,12 +44,12 @@ static void check_decoding(const char *raw, size_t len)
     char out[PAWL_NAME_MAX + 1];
     int n = percent_decode(raw, len, out, sizeof(out)), m = percent_decode(raw, len, wide, sizeof(wide));
 
-    MUST(n >= -1 && n <= PAWL_NAME_MAX);
+    must(n >= -1 && n <= PAWL_NAME_MAX);
     if (n < 0) {
-        MUST(m < 0 || m > PAWL_NAME_MAX); /* the smaller block refuses for its size alone */
+        must(m < 0 || m > PAWL_NAME_MAX); /* the smaller block refuses for its size alone */
         return;
     }
-    MUST(m == n && (size_t)n <= len && strlen(out) == (size_t)n);
+    must(m == n && (size_t)n <= len && strlen(out) == (size_t)n);
     if (!lock_name_problem(out, (size_t)n))
         check_name(out, (size_t)n);
 }
@@ -67,14 +60,14 @@ static void check_duration(const char *text, size_t len)
     int64_t ms = -1, back = -1;
     int failed = duration_parse(text, len, &ms);
 
-    MUST(!failed == !duration_problem(text, len));
+    must(!failed == !duration_problem(text, len));
     if (failed) {
-        MUST(ms == -1);
+        must(ms == -1);
         return;
     }
-    MUST(ms >= 0);
+    must(ms >= 0);
     duration_format(ms, out, sizeof(out));
-    MUST(duration_parse(out, strlen(out), &back) == 0 && back == ms);
+    must(duration_parse(out, strlen(out), &back) == 0 && back == ms);
 }
 
 static void check_json_string(const char *bytes, size_t len)
@@ -84,9 +77,9 @@ static void check_json_string(const char *bytes, size_t len)
 
     text_init(&t, block, sizeof(block), 6 * len + 2);
     text_json_string(&t, bytes, len);
-    MUST(!t.failed);
-    MUST(t.len >= 2 && t.at[0] == '"' && t.at[t.len - 1] == '"');
-    MUST(!label_problem(t.at, t.len)); /* valid UTF-8 and no control character, whatever came in */
+    must(!t.failed);
+    must(t.len >= 2 && t.at[0] == '"' && t.at[t.len - 1] == '"');
+    must(!label_problem(t.at, t.len)); /* valid UTF-8 and no control character, whatever came in */
     text_close(&t);
 }
 
@@ -99,10 +92,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_duration(text, size);
     check_json_string(text, size);
     if (!lock_name_problem(text, size))
-        MUST(!memchr(text, '\0', size));
+        must(!memchr(text, '\0', size));
     if (lease_id_parse(text, size, &id) == 0)
-        MUST(size == PAWL_LEASE_ID_LEN && strlen(id.text) == PAWL_LEASE_ID_LEN);
+        must(size == PAWL_LEASE_ID_LEN && strlen(id.text) == PAWL_LEASE_ID_LEN);
     else
-        MUST(id.text[0] == '\0');
+        must(id.text[0] == '\0');
     return 0;
 }

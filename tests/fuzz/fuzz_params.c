@@ -11,14 +11,7 @@
 #include "proto/lock_name.h"
 #include "proto/params.h"
 #include "proto/utf8.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)                                                                                                                    \
-    do {                                                                                                                                   \
-        if (!(condition))                                                                                                                  \
-            __builtin_trap();                                                                                                              \
-    } while (0)
+#include "tests/fuzz/target.h"
 
 static const unsigned sets[] = {
     (1u << PARAM_COUNT) - 1,
@@ -33,8 +26,8 @@ static const unsigned sets[] = {
 
 static void check_text(const char *text, size_t len, size_t max)
 {
-    MUST(len <= max);
-    MUST(strlen(text) == len);
+    must(len <= max);
+    must(strlen(text) == len);
 }
 
 static void check_lease_id(const struct lease_id *id)
@@ -43,44 +36,44 @@ static void check_lease_id(const struct lease_id *id)
 
     if (id->text[0] == '\0')
         return;
-    MUST(strlen(id->text) == PAWL_LEASE_ID_LEN);
+    must(strlen(id->text) == PAWL_LEASE_ID_LEN);
     for (const char *c = id->text; *c; c++)
-        MUST(isdigit((unsigned char)*c) || islower((unsigned char)*c) || *c == '-');
-    MUST(lease_id_parse(id->text, PAWL_LEASE_ID_LEN, &again) == 0);
-    MUST(strcmp(id->text, again.text) == 0);
+        must(isdigit((unsigned char)*c) || islower((unsigned char)*c) || *c == '-');
+    must(lease_id_parse(id->text, PAWL_LEASE_ID_LEN, &again) == 0);
+    must(strcmp(id->text, again.text) == 0);
 }
 
 static void check_values(const struct params *p, unsigned allowed)
 {
-    MUST((p->seen & ~allowed) == 0);
-    MUST(p->ttl_ms >= 0 && p->wait_ms >= 0 && p->lock_delay_ms >= 0 && p->max_hold_ms >= 0);
-    MUST(p->token >= 0 && p->token <= PAWL_TOKEN_MAX);
-    MUST(p->limit >= 1 && p->limit <= PAWL_LIST_LIMIT_MAX);
+    must((p->seen & ~allowed) == 0);
+    must(p->ttl_ms >= 0 && p->wait_ms >= 0 && p->lock_delay_ms >= 0 && p->max_hold_ms >= 0);
+    must(p->token >= 0 && p->token <= PAWL_TOKEN_MAX);
+    must(p->limit >= 1 && p->limit <= PAWL_LIST_LIMIT_MAX);
     check_text(p->owner, p->owner_len, PAWL_OWNER_MAX);
     check_text(p->reason, p->reason_len, PAWL_REASON_MAX);
     check_text(p->prefix, p->prefix_len, PAWL_NAME_MAX);
-    MUST(!label_problem(p->owner, p->owner_len));
-    MUST(!label_problem(p->reason, p->reason_len));
-    MUST(!lock_name_prefix_problem(p->prefix, p->prefix_len));
-    MUST(strlen(p->cursor) >= 1 && strlen(p->cursor) <= PAWL_CURSOR_MAX);
-    MUST(strspn(p->cursor, "0123456789") == strlen(p->cursor));
+    must(!label_problem(p->owner, p->owner_len));
+    must(!label_problem(p->reason, p->reason_len));
+    must(!lock_name_prefix_problem(p->prefix, p->prefix_len));
+    must(strlen(p->cursor) >= 1 && strlen(p->cursor) <= PAWL_CURSOR_MAX);
+    must(strspn(p->cursor, "0123456789") == strlen(p->cursor));
     check_lease_id(&p->lease_id);
     /* What was given has a value, and what was not has none. */
-    MUST(!(p->seen & PARAM_BIT(TOKEN)) == (p->token == 0));
-    MUST(!(p->seen & PARAM_BIT(LEASE_ID)) == (p->lease_id.text[0] == '\0'));
-    MUST(!(p->seen & PARAM_BIT(REASON)) == (p->reason_len == 0));
-    MUST((p->seen & PARAM_BIT(TTL)) || p->ttl_ms == 0);
-    MUST((p->seen & PARAM_BIT(WAIT)) || p->wait_ms == 0);
-    MUST((p->seen & PARAM_BIT(LIMIT)) || p->limit == PAWL_LIST_LIMIT_DEFAULT);
+    must(!(p->seen & PARAM_BIT(TOKEN)) == (p->token == 0));
+    must(!(p->seen & PARAM_BIT(LEASE_ID)) == (p->lease_id.text[0] == '\0'));
+    must(!(p->seen & PARAM_BIT(REASON)) == (p->reason_len == 0));
+    must((p->seen & PARAM_BIT(TTL)) || p->ttl_ms == 0);
+    must((p->seen & PARAM_BIT(WAIT)) || p->wait_ms == 0);
+    must((p->seen & PARAM_BIT(LIMIT)) || p->limit == PAWL_LIST_LIMIT_DEFAULT);
 }
 
 static void check_problem(const struct param_problem *problem)
 {
     size_t len = strnlen(problem->message, sizeof(problem->message));
 
-    MUST(len > 0 && len < sizeof(problem->message));
-    MUST(!problem->no_memory);
-    MUST(!label_problem(problem->message, len)); /* one line, no escape sequences, valid UTF-8 */
+    must(len > 0 && len < sizeof(problem->message));
+    must(!problem->no_memory);
+    must(!label_problem(problem->message, len)); /* one line, no escape sequences, valid UTF-8 */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -33,8 +33,7 @@
 #include "daemon/log.h"
 #include "daemon/redis_script.h"
 #include "daemon/redis_store.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/target.h"
 
 #define REQUESTS  8
 #define LINKS_MAX 4
@@ -53,12 +52,6 @@ struct world {
     int link_count;
     unsigned mode;
 };
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void stop_listening(void)
 {

@@ -18,8 +18,7 @@
 
 #include "daemon/log.h"
 #include "daemon/redis_sentinel.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/target.h"
 
 static struct event_base *base;
 static int listening = -1, port;
@@ -29,12 +28,6 @@ struct world {
     int link_count;
     struct redis_sentinel *sentinel;
 };
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 /* Once for all inputs. */
 static void set_up(void)

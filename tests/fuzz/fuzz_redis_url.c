@@ -9,16 +9,9 @@
 #include <string.h>
 
 #include "daemon/redis_url.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/target.h"
 
 #define MASK_CAP 4096
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void check_parts(const struct redis_url *url)
 {

@@ -9,23 +9,16 @@
 
 #include "proto/lock_name.h"
 #include "proto/renewals.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)                                                                                                                    \
-    do {                                                                                                                                   \
-        if (!(condition))                                                                                                                  \
-            __builtin_trap();                                                                                                              \
-    } while (0)
+#include "tests/fuzz/target.h"
 
 static void check_renewal(const struct renewal *renewal)
 {
     struct lease_id again;
 
-    MUST(renewal->ttl_ms >= -1);
-    MUST(renewal->name_len == strlen(renewal->name) && renewal->name_len <= PAWL_NAME_MAX);
-    MUST(!lock_name_problem(renewal->name, renewal->name_len));
-    MUST(lease_id_parse(renewal->lease_id.text, PAWL_LEASE_ID_LEN, &again) == 0);
+    must(renewal->ttl_ms >= -1);
+    must(renewal->name_len == strlen(renewal->name) && renewal->name_len <= PAWL_NAME_MAX);
+    must(!lock_name_problem(renewal->name, renewal->name_len));
+    must(lease_id_parse(renewal->lease_id.text, PAWL_LEASE_ID_LEN, &again) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -38,13 +31,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(body, data, size);
     if (renewals_from_json(&all, body, size, &problem) == 0) {
-        MUST(all.count >= 1 && all.count <= PAWL_RENEWALS_MAX && all.ttl_ms >= -1);
+        must(all.count >= 1 && all.count <= PAWL_RENEWALS_MAX && all.ttl_ms >= -1);
         for (size_t i = 0; i < all.count; i++)
             check_renewal(&all.leases[i]);
     } else {
-        MUST(problem.message[0] && strlen(problem.message) < sizeof(problem.message));
+        must(problem.message[0] && strlen(problem.message) < sizeof(problem.message));
         for (const char *c = problem.message; *c; c++)
-            MUST(isprint((unsigned char)*c));
+            must(isprint((unsigned char)*c));
     }
     free(body);
     return 0;

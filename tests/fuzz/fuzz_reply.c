@@ -11,18 +11,11 @@
 #include "client/reply.h"
 #include "proto/limits.h"
 #include "proto/params.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/target.h"
 
 struct walk {
     unsigned locks, until;
 };
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 /* A string that lies in its array and has one line of UTF-8. */
 static void check_people(const char *text, size_t size)

@@ -366,10 +366,7 @@ def test_c31_500_slow_senders_and_normal_clients(world, redis, kind):
         slow.append(sock)
     took, began, rest = [], time.monotonic(), list(slow)
     while rest and time.monotonic() - began < 60:
-        start = time.monotonic()
-        lease = api.must("acquire", "n", ttl_ms=5000)
-        api.must("release", "n", lease_id=lease["lease_id"])
-        took.append(time.monotonic() - start)
+        took.append(api.cycle_s("n"))
         for sock in rest[:20]:  # each sends a byte more now and then
             try:
                 sock.sendall(b" ")
@@ -405,12 +402,7 @@ def test_c31_readers_that_never_read(world, redis, kind):
     for sock in crowd:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.sendall(ask)
-    took = []
-    for _ in range(30):
-        start = time.monotonic()
-        lease = api.must("acquire", "n", ttl_ms=5000)
-        api.must("release", "n", lease_id=lease["lease_id"])
-        took.append(time.monotonic() - start)
+    took = [api.cycle_s("n") for _ in range(30)]
     assert sorted(took)[len(took) // 2] < 1.0, sorted(took)[-5:]
     assert pawld.rss() - base < (120 << 20) + (count << 20), "what is owed to who doesn't read is bounded"
     for sock in crowd:

@@ -179,11 +179,12 @@ def bench(world):
 ])
 def test_the_plain_case_does_what_the_general_one_does(bench, name, arguments, plain_ones):
     dice = random.Random(name)
+    bodies = forms(name)
     seen = collections.Counter()
     for _ in range(ROUNDS):
         scene = Scene(dice)
         args = scene.arguments() + arguments(scene)
-        whole, general, plain = (bench.run(scene, body, args) for body in forms(name))
+        whole, general, plain = (bench.run(scene, body, args) for body in bodies)
         assert same(whole, general), f"{vars(scene)}\n{args}\n{whole}\n{general}"
         seen[plain[0][0], len(plain[0])] += 1
     assert seen.keys() == plain_ones | {("general", 1)} and min(seen.values()) > ROUNDS / 75, f"the dice made {seen}"

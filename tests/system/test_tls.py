@@ -283,12 +283,7 @@ def test_c31_500_slow_senders_and_normal_clients_over_tls(world, redis):
         if i % 20 == 0:
             lease = api.must("acquire", "n", ttl_ms=5000)
             api.must("release", "n", lease_id=lease["lease_id"])
-    took = []
-    for _ in range(50):
-        began = time.monotonic()
-        lease = api.must("acquire", "n", ttl_ms=5000)
-        api.must("release", "n", lease_id=lease["lease_id"])
-        took.append(time.monotonic() - began)
+    took = [api.cycle_s("n") for _ in range(50)]
     assert sorted(took)[25] < 0.5
     until(lambda: api.metrics()["pawl_connections"] <= 2, 30, "all slow ones ended")
     assert api.metrics()["pawl_http_timeouts_total"] == count
