@@ -278,14 +278,16 @@ static void compare(const struct dice *dice, int step, int64_t now_us)
 START_TEST(random_steps_agree_with_an_array)
 {
     struct dice dice;
-    int64_t now_us = 0, unique = 0;
+    int64_t now_us = 0;
 
     dice_init(&dice);
     memset(model, 0, sizeof(model));
     for (int step = 0; step < STEPS; step++) {
         unsigned lock = dice_roll(&dice, LOCKS);
         char id = (char)('a' + dice_roll(&dice, 3)), name[16];
-        int64_t token = 1 + dice_roll(&dice, 20), deadline_us = now_us + (1 + dice_roll(&dice, 50)) * 100000 + ++unique; /* no two alike */
+        int64_t token = 1 + dice_roll(&dice, 20);
+        /* no two deadlines alike: which of those goes first is not promised */
+        int64_t deadline_us = (now_us / STEPS + 1 + dice_roll(&dice, 160)) * STEPS + step;
 
         name_lock(lock, name, sizeof(name));
         switch (dice_roll(&dice, 8)) {
