@@ -213,16 +213,9 @@ static void acquire_held(struct open_call *open)
 
 static void add_lease(struct text *body, const struct broker_request *r)
 {
-    int64_t most_ms = broker_left_ms(r->broker, r->most_until_us); /* looked at before ttl_ms, which is never shown as longer */
+    const struct api_lease lease = api_lease_of(r);
 
-    json_text(body, "lease_id", r->lease_id.text, PAWL_LEASE_ID_LEN);
-    json_number(body, "token", r->ret_token);
-    json_number(body, "ttl_ms", broker_left_ms(r->broker, r->lease_until_us));
-    json_text(body, "owner", r->call.holder.owner, r->call.holder.owner_len);
-    if (r->most_until_us < INT64_MAX)
-        json_number(body, "max_hold_left_ms", most_ms);
-    if (r->call.ret_replicas > 0)
-        json_number(body, "replicas", r->call.ret_replicas);
+    json_lease(body, r->broker, &lease);
 }
 
 static void acquire_done(struct broker_request *r)
