@@ -22,6 +22,7 @@
 #include <openssl/evp.h>
 
 #include "daemon/prefix_set.h"
+#include "proto/hex.h"
 #include "proto/json.h"
 #include "proto/lock_name.h"
 #include "proto/params.h"
@@ -178,15 +179,6 @@ static int read_name(struct reading *r, const struct json_member *value)
 }
 
 /* ---- token_sha256 ---- */
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 static bool read_hex(const char *text, size_t len, unsigned char *out)
 {
