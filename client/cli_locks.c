@@ -77,30 +77,8 @@ static int adopt(const struct cli *cli, struct pawl *client, struct pawl_lease *
     return pawl_lease_adopt(client, cli->args[0], id, ret_lease, &problem) == 0 ? CLI_OK : cli_complain(cli, cli->args[0], &problem);
 }
 
-int cli_renew(const struct cli *cli)
-{
-    struct pawl_problem problem;
-    struct pawl_lease *lease;
-    struct pawl *client;
-    int code = cli_open(cli, &client);
-
-    if (code != CLI_OK)
-        return code;
-    code = cli->ttl_ms == 0 ? CLI_FAILED : adopt(cli, client, &lease);
-    if (cli->ttl_ms == 0)
-        cli_say("--ttl: must be above 0");
-    if (code == CLI_OK) {
-        if (pawl_renew(lease, cli->ttl_ms > 0 ? cli->ttl_ms : 0, &problem) == 0)
-            print_lease(cli, lease);
-        else
-            code = cli_complain(cli, cli->args[0], &problem);
-        pawl_lease_free(lease);
-    }
-    pawl_close(client);
-    return code;
-}
-
-int cli_release(const struct cli *cli)
+/* `use` ends as libpawl's calls do: 0, or a code with *problem. */
+static int with_lease(const struct cli *cli, int (*use)(const struct cli *cli, struct pawl_lease *lease, struct pawl_problem *problem))
 {
     struct pawl_problem problem;
     struct pawl_lease *lease;
@@ -111,14 +89,44 @@ int cli_release(const struct cli *cli)
         return code;
     code = adopt(cli, client, &lease);
     if (code == CLI_OK) {
-        if (pawl_release(lease, &problem) != 0)
+        if (use(cli, lease, &problem) != 0)
             code = cli_complain(cli, cli->args[0], &problem);
-        else if (cli->json)
-            printf("{\"name\": \"%s\", \"released\": true}\n", cli->args[0]);
         pawl_lease_free(lease);
     }
     pawl_close(client);
     return code;
+}
+
+static int renew(const struct cli *cli, struct pawl_lease *lease, struct pawl_problem *problem)
+{
+    int code = pawl_renew(lease, cli->ttl_ms > 0 ? cli->ttl_ms : 0, problem);
+
+    if (code == 0)
+        print_lease(cli, lease);
+    return code;
+}
+
+int cli_renew(const struct cli *cli)
+{
+    if (cli->ttl_ms == 0) {
+        cli_say("--ttl: must be above 0");
+        return CLI_FAILED;
+    }
+    return with_lease(cli, renew);
+}
+
+static int release(const struct cli *cli, struct pawl_lease *lease, struct pawl_problem *problem)
+{
+    int code = pawl_release(lease, problem);
+
+    if (code == 0 && cli->json)
+        printf("{\"name\": \"%s\", \"released\": true}\n", cli->args[0]);
+    return code;
+}
+
+int cli_release(const struct cli *cli)
+{
+    return with_lease(cli, release);
 }
 
 /* ---- check, status, break ---- */

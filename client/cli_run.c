@@ -38,6 +38,7 @@
 #include "client/cli_terminal.h"
 #include "client/cli_tree.h"
 #include "client/moment.h"
+#include "client/why_lost.h"
 
 #define TTL_DEFAULT_MS  30000
 #define TTL_LEAST_MS    1000 /* below, renewals have no room */
@@ -174,9 +175,7 @@ static int64_t before_end(const struct run *run, int64_t ms)
 /* The keep-alive's thread sees the same end at the same time: whoever is first names the same reason. */
 static const char *why_lost(const struct run *run)
 {
-    if (atomic_load(&run->told_lost))
-        return run->why;
-    return run->at_bound ? "the lease may not be held any longer: its max_hold is over" : "its end came near without a good answer";
+    return atomic_load(&run->told_lost) ? run->why : why_lost_at_end(run->at_bound);
 }
 
 static void lose(struct run *run, int64_t now_us)

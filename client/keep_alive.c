@@ -26,6 +26,7 @@
 
 #include "client/lease.h"
 #include "client/moment.h"
+#include "client/why_lost.h"
 
 #define BACK_OFF_FIRST_MS 50
 #define BACK_OFF_CAP_MS   1000
@@ -99,9 +100,7 @@ static void *run(void *arg)
             return NULL;
         end = end_us(k); /* a renewal by hand may have moved it */
         if (moment_now_us() >= end) {
-            (void)call_problem(&problem, PAWL_ERR_LOST,
-                               pawl_lease_is_at_bound(k->lease) ? "the lease may not be held any longer: its max_hold is over"
-                                                                : "the end of the lease came near without a good answer");
+            (void)call_problem(&problem, PAWL_ERR_LOST, "%s", why_lost_at_end(pawl_lease_is_at_bound(k->lease)));
             say_lost(k, &problem);
             return NULL;
         }

@@ -21,6 +21,8 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
+#include "daemon/prefix_set.h"
+#include "proto/hex.h"
 #include "proto/json.h"
 #include "proto/lock_name.h"
 #include "proto/params.h"
@@ -28,19 +30,13 @@
 #define HASH_BYTES 32
 #define UID_MOST   INT64_C(4294967294) /* above is "no such user" */
 
-struct prefix {
-    char *text;
-    size_t len;
-};
-
 struct access_rule {
     char *name;
     char *subject; /* NULL: none */
     bool has_uid;
     uid_t uid;
     unsigned verbs;
-    struct prefix *prefixes;
-    size_t prefix_count;
+    struct prefix_set prefixes;
 };
 
 struct token {
@@ -61,9 +57,7 @@ struct access {
 
 static void free_rule(struct access_rule *rule)
 {
-    for (size_t i = 0; i < rule->prefix_count; i++)
-        free(rule->prefixes[i].text);
-    free(rule->prefixes);
+    prefix_set_close(&rule->prefixes);
     free(rule->subject);
     free(rule->name);
 }
@@ -186,15 +180,6 @@ static int read_name(struct reading *r, const struct json_member *value)
 
 /* ---- token_sha256 ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static bool read_hex(const char *text, size_t len, unsigned char *out)
 {
     if (len != (size_t)2 * HASH_BYTES)
@@ -293,34 +278,24 @@ static int read_tokens(struct reading *r, const struct json_member *value)
 
 static int read_prefix(struct reading *r, const struct json_member *value)
 {
-    struct access_rule *rule = current(r);
+    struct prefix_set *prefixes = &current(r)->prefixes;
     const char *problem = value->tag == JSON_TAG_STRING ? lock_name_prefix_problem(value->text, value->text_len) : "must be texts";
-    struct prefix *prefixes;
 
     if (problem)
         return fail(r, "%s", problem);
-    for (size_t i = 0; i < rule->prefix_count; i++) {
-        if (strcmp(rule->prefixes[i].text, value->text) == 0)
-            return fail(r, "one is given twice");
-    }
-    if (rule->prefix_count == ACCESS_PREFIXES_MAX)
+    if (prefix_set_has(prefixes, value->text, value->text_len))
+        return fail(r, "one is given twice");
+    if (prefixes->count == ACCESS_PREFIXES_MAX)
         return fail(r, "can have at most %d", ACCESS_PREFIXES_MAX);
-    prefixes = grow(rule->prefixes, rule->prefix_count, sizeof(*prefixes));
-    if (!prefixes)
-        return out_of_memory(r);
-    rule->prefixes = prefixes;
-    prefixes += rule->prefix_count;
-    prefixes->text = strdup(value->text);
-    if (!prefixes->text)
-        return out_of_memory(r);
-    prefixes->len = value->text_len;
-    rule->prefix_count++;
-    return 0;
+    return prefix_set_add(prefixes, value->text, value->text_len) == 0 ? 0 : out_of_memory(r);
 }
 
 static int read_prefixes(struct reading *r, const struct json_member *value)
 {
-    return read_list(r, value, read_prefix);
+    if (read_list(r, value, read_prefix) != 0)
+        return -1;
+    prefix_set_settle(&current(r)->prefixes);
+    return 0;
 }
 
 static int read_verb(struct reading *r, const struct json_member *value)
@@ -540,24 +515,10 @@ bool access_allows_some(const struct access_rule *rule, unsigned verb)
 
 bool access_allows(const struct access_rule *rule, unsigned verb, const char *name, size_t len)
 {
-    if (!access_allows_some(rule, verb))
-        return false;
-    for (size_t i = 0; i < rule->prefix_count; i++) {
-        if (rule->prefixes[i].len <= len && memcmp(rule->prefixes[i].text, name, rule->prefixes[i].len) == 0)
-            return true;
-    }
-    return false;
+    return access_allows_some(rule, verb) && prefix_set_begins(&rule->prefixes, name, len);
 }
 
 bool access_sees_some(const struct access_rule *rule, const char *prefix, size_t len)
 {
-    if (!access_allows_some(rule, ACCESS_READ))
-        return false;
-    for (size_t i = 0; i < rule->prefix_count; i++) {
-        size_t common = rule->prefixes[i].len < len ? rule->prefixes[i].len : len;
-
-        if (memcmp(rule->prefixes[i].text, prefix, common) == 0)
-            return true;
-    }
-    return false;
+    return access_allows_some(rule, ACCESS_READ) && prefix_set_meets(&rule->prefixes, prefix, len);
 }

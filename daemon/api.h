@@ -77,6 +77,18 @@ void json_text(struct text *t, const char *key, const char *value, size_t len);
 void json_number(struct text *t, const char *key, int64_t value);
 void json_bool(struct text *t, const char *key, bool value);
 
+/* api_lease.c. What a caller is told of a lease that it was granted or that it renewed, which is the same in every call that tells it. */
+struct api_lease {
+    struct lease_id id;
+    int64_t token, until_us, most_until_us; /* as in a broker_request */
+    int64_t replicas;
+    const char *owner; /* borrowed */
+    size_t owner_len;
+};
+
+struct api_lease api_lease_of(const struct broker_request *r);                               /* owner lives in the request */
+void json_lease(struct text *t, const struct broker *broker, const struct api_lease *lease); /* its fields */
+
 typedef void api_handler(struct api_call *call);
 api_handler api_acquire, api_renew, api_release, api_check, api_break, api_inspect, api_list; /* api_locks.c */
 api_handler api_renew_many, api_release_all;                                                  /* api_many.c */

@@ -95,19 +95,27 @@ static void refuse(struct open_call *open)
     end(open);
 }
 
-static void begin_body(struct text *body, char *block, size_t cap, const struct broker_request *r)
+/* The reply that all went well, as far as every such reply goes. False: it did not, and that is answered. */
+static bool begin_body(struct broker_request *r, struct text *body, char *block, size_t cap)
 {
+    if (r->error != PAWL_OK) {
+        refuse(r->arg);
+        return false;
+    }
     text_init(body, block, cap, 16384);
     text_str(body, "{");
     json_text(body, "name", r->name, r->name_len);
+    return true;
 }
 
-static void finish(struct open_call *open, struct text *body)
+static void finish(struct broker_request *r, struct text *body)
 {
+    struct open_call *open = r->arg;
+
     text_str(body, "}");
     (void)api_reply(open->api, open->route, open->exchange, 200, NULL, body, NULL, NULL);
     text_close(body);
-    broker_request_free(open->request);
+    broker_request_free(r);
     end(open);
 }
 
@@ -213,16 +221,9 @@ static void acquire_held(struct open_call *open)
 
 static void add_lease(struct text *body, const struct broker_request *r)
 {
-    int64_t most_ms = broker_left_ms(r->broker, r->most_until_us); /* looked at before ttl_ms, which is never shown as longer */
+    const struct api_lease lease = api_lease_of(r);
 
-    json_text(body, "lease_id", r->lease_id.text, PAWL_LEASE_ID_LEN);
-    json_number(body, "token", r->ret_token);
-    json_number(body, "ttl_ms", broker_left_ms(r->broker, r->lease_until_us));
-    json_text(body, "owner", r->call.holder.owner, r->call.holder.owner_len);
-    if (r->most_until_us < INT64_MAX)
-        json_number(body, "max_hold_left_ms", most_ms);
-    if (r->call.ret_replicas > 0)
-        json_number(body, "replicas", r->call.ret_replicas);
+    json_lease(body, r->broker, &lease);
 }
 
 static void acquire_done(struct broker_request *r)
@@ -236,11 +237,8 @@ static void acquire_done(struct broker_request *r)
         acquire_held(open);
         return;
     }
-    if (r->error != PAWL_OK) {
-        refuse(open);
+    if (!begin_body(r, &body, block, sizeof(block)))
         return;
-    }
-    begin_body(&body, block, sizeof(block), r);
     add_lease(&body, r);
     json_number(&body, "waited_ms", r->waited_ms);
     text_str(&body, "}");
@@ -329,17 +327,13 @@ void api_acquire(struct api_call *call)
 
 static void renew_done(struct broker_request *r)
 {
-    struct open_call *open = r->arg;
     char block[2560];
     struct text body;
 
-    if (r->error != PAWL_OK) {
-        refuse(open);
+    if (!begin_body(r, &body, block, sizeof(block)))
         return;
-    }
-    begin_body(&body, block, sizeof(block), r);
     add_lease(&body, r);
-    finish(open, &body);
+    finish(r, &body);
 }
 
 void api_renew(struct api_call *call)
@@ -358,18 +352,14 @@ void api_renew(struct api_call *call)
 
 static void release_done(struct broker_request *r)
 {
-    struct open_call *open = r->arg;
     char block[512];
     struct text body;
 
-    if (r->error != PAWL_OK) {
-        refuse(open);
+    if (!begin_body(r, &body, block, sizeof(block)))
         return;
-    }
-    begin_body(&body, block, sizeof(block), r);
     json_bool(&body, "released", true);
     json_number(&body, "token", r->ret_token);
-    finish(open, &body);
+    finish(r, &body);
 }
 
 void api_release(struct api_call *call)
@@ -385,18 +375,14 @@ void api_release(struct api_call *call)
 
 static void check_done(struct broker_request *r)
 {
-    struct open_call *open = r->arg;
     char block[512];
     struct text body;
 
-    if (r->error != PAWL_OK) {
-        refuse(open);
+    if (!begin_body(r, &body, block, sizeof(block)))
         return;
-    }
-    begin_body(&body, block, sizeof(block), r);
     json_number(&body, "token", r->token);
     json_number(&body, "ttl_ms", broker_left_ms(r->broker, r->lease_until_us));
-    finish(open, &body);
+    finish(r, &body);
 }
 
 void api_check(struct api_call *call)
@@ -427,17 +413,14 @@ static void break_done(struct broker_request *r)
                LOG_INT("held_ms", r->error == PAWL_OK ? holder->held_ms : 0), LOG_STR("reason", open->reason),
                LOG_STR("caller", open->rule ? access_name(open->rule) : ""), LOG_STR("peer", http_exchange_peer(open->exchange)),
                LOG_STR("outcome", pawl_error_wire(r->error)));
-    if (r->error != PAWL_OK) {
-        refuse(open);
+    if (!begin_body(r, &body, block, sizeof(block)))
         return;
-    }
-    begin_body(&body, block, sizeof(block), r);
     json_bool(&body, "broken", true);
     json_key(&body, "holder");
     text_str(&body, "{");
     add_holder(&body, r);
     text_str(&body, "}");
-    finish(open, &body);
+    finish(r, &body);
 }
 
 void api_break(struct api_call *call)
@@ -459,16 +442,12 @@ void api_break(struct api_call *call)
 
 static void inspect_done(struct broker_request *r)
 {
-    struct open_call *open = r->arg;
     const struct store_call *answer = &r->call;
     char block[2560];
     struct text body;
 
-    if (r->error != PAWL_OK) {
-        refuse(open);
+    if (!begin_body(r, &body, block, sizeof(block)))
         return;
-    }
-    begin_body(&body, block, sizeof(block), r);
     json_bool(&body, "held", answer->holder.token > 0);
     if (answer->holder.token > 0) {
         add_holder(&body, r);
@@ -484,7 +463,7 @@ static void inspect_done(struct broker_request *r)
         json_number(&body, "position", answer->ret_position);
     if (answer->ret_recovering)
         json_bool(&body, "recovering", true);
-    finish(open, &body);
+    finish(r, &body);
 }
 
 void api_inspect(struct api_call *call)
@@ -535,7 +514,7 @@ static void list_done(struct broker_request *r)
     json_text(&body, "cursor", r->call.cursor, strcmp(r->call.cursor, "0") == 0 ? 0 : strlen(r->call.cursor));
     if (r->call.ret_recovering)
         json_bool(&body, "recovering", true);
-    finish(open, &body);
+    finish(r, &body);
 }
 
 void api_list(struct api_call *call)

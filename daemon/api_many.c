@@ -26,11 +26,9 @@ struct item {
     struct batch *batch;
     struct broker_request *request; /* while it is open */
     enum pawl_error error;
-    const char *problem; /* static, or NULL */
-    struct lease_id lease_id;
-    int64_t token, until_us, most_us; /* what was renewed */
-    int64_t replicas;
-    size_t name_len, owner_len;
+    const char *problem;    /* static, or NULL */
+    struct api_lease lease; /* its id; all of it once it was renewed */
+    size_t name_len;
     char name[PAWL_NAME_MAX + 1], owner[PAWL_OWNER_MAX + 1];
 };
 
@@ -92,7 +90,7 @@ static struct item *add(struct batch *batch, const char *name, size_t name_len, 
 
     memset(item, 0, offsetof(struct item, name));
     item->batch = batch;
-    item->lease_id = *id;
+    item->lease.id = *id;
     item->name_len = name_len;
     memcpy(item->name, name, name_len);
     return item;
@@ -107,12 +105,9 @@ static void answered(struct broker_request *r)
     item->error = r->error;
     /* What the store says of a problem lives no longer than this call. */
     item->problem = r->error == PAWL_E_STORE_UNAVAILABLE ? "the store gave no answer that could be used: repeat the call" : NULL;
-    item->token = r->ret_token;
-    item->until_us = r->lease_until_us;
-    item->most_us = r->most_until_us;
-    item->replicas = r->call.ret_replicas;
-    item->owner_len = r->call.holder.owner_len;
-    memcpy(item->owner, r->call.holder.owner, item->owner_len);
+    item->lease = api_lease_of(r);
+    memcpy(item->owner, item->lease.owner, item->lease.owner_len);
+    item->lease.owner = item->owner; /* the request's ends here */
     broker_request_free(r);
     if (--batch->open == 0) {
         batch->reply(batch);
@@ -140,7 +135,7 @@ static struct broker_request *open_request(struct item *item, enum store_op op)
     r->peer = http_exchange_peer(batch->exchange);
     r->arg = item;
     r->done = answered;
-    r->lease_id = item->lease_id;
+    r->lease_id = item->lease.id;
     r->name_len = item->name_len;
     memcpy(r->name, item->name, item->name_len);
     if (batch->rule)
@@ -181,21 +176,12 @@ static void send(struct batch *batch, struct text *body)
 
 static void add_renewed(struct text *body, const struct item *item)
 {
-    struct broker *broker = item->batch->api->broker;
-    int64_t most_ms = broker_left_ms(broker, item->most_us); /* looked at before ttl_ms, which is never shown as longer */
-
     text_str(body, "{");
     json_text(body, "name", item->name, item->name_len);
-    json_text(body, "lease_id", item->lease_id.text, PAWL_LEASE_ID_LEN);
     if (item->error == PAWL_OK) {
-        json_number(body, "token", item->token);
-        json_number(body, "ttl_ms", broker_left_ms(broker, item->until_us));
-        json_text(body, "owner", item->owner, item->owner_len);
-        if (item->most_us < INT64_MAX)
-            json_number(body, "max_hold_left_ms", most_ms);
-        if (item->replicas > 0)
-            json_number(body, "replicas", item->replicas);
+        json_lease(body, item->batch->api->broker, &item->lease);
     } else {
+        json_text(body, "lease_id", item->lease.id.text, PAWL_LEASE_ID_LEN);
         add_error(body, item);
     }
     text_str(body, "}");

@@ -21,6 +21,7 @@
 #include <sys/queue.h>
 
 #include "daemon/log.h"
+#include "daemon/prefix_set.h"
 
 #define SLICE_US       2000
 #define REST           15
@@ -68,7 +69,7 @@ bool event_filter_passes(const struct event_filter *filter, const struct event_r
 
     if (filter->name_len > 0 && (len != filter->name_len || memcmp(name, filter->name, len) != 0))
         return false;
-    if (filter->prefix_len > 0 && (len < filter->prefix_len || memcmp(name, filter->prefix, filter->prefix_len) != 0))
+    if (!prefix_begins(filter->prefix, filter->prefix_len, name, len))
         return false;
     return !filter->rule || len == 0 || access_allows(filter->rule, ACCESS_READ, name, len);
 }

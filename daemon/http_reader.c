@@ -21,6 +21,7 @@
 #include <strings.h>
 
 #include "daemon/http_reader.h"
+#include "proto/hex.h"
 
 #define METHOD_LEN_MAX    32
 #define CHUNK_DIGITS_MAX  15
@@ -554,11 +555,6 @@ static void read_body(struct http_reader *r, char *b, size_t end)
     if (r->length == 0) {
         r->state = DONE;
     }
-}
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 /* A size beyond the limit is not refused before its line's end: what follows the digits decides first whether it is one at all. */

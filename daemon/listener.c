@@ -16,7 +16,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +31,7 @@
 #include "daemon/listen_address.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
+#include "daemon/problem.h"
 #include "daemon/unix_socket.h"
 
 #define BACKLOG          1024
@@ -68,18 +68,6 @@ struct listeners {
 };
 
 static const char tls_prefix[] = "tls:";
-
-static int fail(char *problem, size_t cap, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static int fail(char *problem, size_t cap, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(problem, cap, format, args);
-    va_end(args);
-    return -1;
-}
 
 /* ---- accepting ---- */
 
@@ -395,7 +383,7 @@ static int open_host_port(struct listeners *set, const char *address, const stru
     snprintf(port, sizeof(port), "%d", hp->port);
     error = getaddrinfo(hp->host, port, &hints, &all);
     if (error != 0) {
-        return fail(problem, cap, "%s: %s", address, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
+        return problem_say(problem, cap, "%s: %s", address, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
     }
     for (int i = 0; i < PORT_TRIES; i++) {
         error = open_each(set, all, hp->port == 0, batch, where, sizeof(where));
@@ -411,8 +399,8 @@ static int open_host_port(struct listeners *set, const char *address, const stru
     if (strcmp(address, where) == 0) {
         where[0] = '\0'; /* what was asked for: once is enough */
     }
-    return fail(problem, cap, "%s: cannot listen%s%s: %s%s", address, where[0] ? " on " : "", where, strerror(error),
-                error == EADDRINUSE ? "; another pawld or program listens there: end it, or give another --listen" : "");
+    return problem_say(problem, cap, "%s: cannot listen%s%s: %s%s", address, where[0] ? " on " : "", where, strerror(error),
+                       error == EADDRINUSE ? "; another pawld or program listens there: end it, or give another --listen" : "");
 }
 
 /* ---- tls: before an address ---- */
@@ -442,7 +430,7 @@ static int open_unix(struct listeners *set, const struct listen_address *asked, 
     if (l == NULL) {
         unix_file_remove(&file);
         close(fd);
-        return fail(problem, cap, "unix:%s: %s", asked->path, strerror(ENOMEM));
+        return problem_say(problem, cap, "unix:%s: %s", asked->path, strerror(ENOMEM));
     }
     l->file = file;
     snprintf(l->address, sizeof(l->address), "unix:%s", asked->path);
@@ -564,7 +552,7 @@ static int open_batch(struct listeners *set, const char *address, struct listene
         }
         return 0;
     }
-    return fail(problem, cap, "%s: %s", address, wrong != NULL ? wrong : "no socket was passed");
+    return problem_say(problem, cap, "%s: %s", address, wrong != NULL ? wrong : "no socket was passed");
 }
 
 /* Takes the batch into the set, or closes it. */
@@ -579,7 +567,7 @@ static int join_batch(struct listeners *set, const char *address, struct listene
     }
     if (result != 0 || start_batch(set, batch) != 0) {
         free_all(batch);
-        return fail(problem, cap, "%s: cannot watch the socket: %s", address, strerror(ENOMEM));
+        return problem_say(problem, cap, "%s: cannot watch the socket: %s", address, strerror(ENOMEM));
     }
     TAILQ_CONCAT(&set->list, batch, link);
     return 0;
@@ -605,11 +593,11 @@ int listeners_adopt(struct listeners *set, int fd, const char *address, bool own
     struct listener *l;
 
     if (wrong != NULL || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-        return fail(problem, cap, "%s: %s", address, wrong != NULL ? wrong : strerror(errno));
+        return problem_say(problem, cap, "%s: %s", address, wrong != NULL ? wrong : strerror(errno));
     }
     l = listener_around(set, fd);
     if (l == NULL) {
-        return fail(problem, cap, "%s: %s", address, strerror(ENOMEM));
+        return problem_say(problem, cap, "%s: %s", address, strerror(ENOMEM));
     }
     l->shared = true;
     l->lent = set->held;

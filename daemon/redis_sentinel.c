@@ -220,25 +220,25 @@ static void details_answered(struct redis_command *command, const redisReply *re
     }
 }
 
+static void ask_about_master(struct watch *w, const char *what, struct redis_command *command, int64_t deadline_us)
+{
+    redis_link_begin(w->ask, 3);
+    redis_link_arg_str(w->ask, "SENTINEL");
+    redis_link_arg_str(w->ask, what);
+    redis_link_arg_str(w->ask, w->owner->config.url.master);
+    redis_link_send(w->ask, command, deadline_us);
+}
+
 static void ask(struct watch *w, int64_t now)
 {
-    struct redis_sentinel *s = w->owner;
-    int64_t deadline_us = now + s->config.timeout_ms * 1000;
+    int64_t deadline_us = now + w->owner->config.timeout_ms * 1000;
 
     if (w->open > 0 || !redis_link_can_send(w->ask))
         return;
-    redis_link_begin(w->ask, 3);
-    redis_link_arg_str(w->ask, "SENTINEL");
-    redis_link_arg_str(w->ask, "get-master-addr-by-name");
-    redis_link_arg_str(w->ask, s->config.url.master);
     w->where.done = where_answered;
-    redis_link_send(w->ask, &w->where, deadline_us);
-    redis_link_begin(w->ask, 3);
-    redis_link_arg_str(w->ask, "SENTINEL");
-    redis_link_arg_str(w->ask, "master");
-    redis_link_arg_str(w->ask, s->config.url.master);
     w->details.done = details_answered;
-    redis_link_send(w->ask, &w->details, deadline_us);
+    ask_about_master(w, "get-master-addr-by-name", &w->where, deadline_us);
+    ask_about_master(w, "master", &w->details, deadline_us);
     w->open = 2;
 }
 

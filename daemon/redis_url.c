@@ -21,19 +21,9 @@
 #include <strings.h>
 
 #include "daemon/host_port.h"
+#include "proto/hex.h"
 
 #define DB_PROBLEM "the database must be a number, as in redis://host:6379/0 or unix:///path?db=0"
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
 
 /* Decodes raw[0..len) into out. */
 static const char *decode(const char *raw, size_t len, char *out, size_t cap)

@@ -179,25 +179,28 @@ static int failure(const struct tls_stream *t)
 
 /* ---- reading ---- */
 
-/* After the end only the socket has news: the FIN behind a close_notify, or a reset. */
-static ssize_t read_after_end(const struct tls_stream *t)
+/* What nobody wants any more goes past. As recv: above 0, there may be more. */
+static ssize_t read_junk(const struct tls_stream *t)
 {
     char junk[512];
     ssize_t n = 1;
 
     for (int i = 0; i < JUNK_ROUNDS && n > 0; i++)
         n = recv(t->fd, junk, sizeof(junk), 0);
-    return n < 0 && !try_again(errno) ? -1 : 0;
+    return n;
+}
+
+/* After the end only the socket has news: the FIN behind a close_notify, or a reset. */
+static ssize_t read_after_end(const struct tls_stream *t)
+{
+    return read_junk(t) < 0 && !try_again(errno) ? -1 : 0;
 }
 
 /* The handshake has failed, and our alert is on its way: all that is wanted is the other side's end. */
 static ssize_t read_refused(const struct tls_stream *t)
 {
-    char junk[512];
-    ssize_t n = 1;
+    ssize_t n = read_junk(t);
 
-    for (int i = 0; i < JUNK_ROUNDS && n > 0; i++)
-        n = recv(t->fd, junk, sizeof(junk), 0);
     return n > 0 ? fail_with(EAGAIN) : n;
 }
 

@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,21 +23,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/problem.h"
+
 #define LOCK_TRIES   100
 #define LOCK_STEP_MS 10
 #define GROUP_BYTES  16384
-
-static int fail(char *problem, size_t cap, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static int fail(char *problem, size_t cap, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(problem, cap, format, args);
-    va_end(args);
-    return -1;
-}
 
 enum who_answers { NOBODY, SOMEBODY, NO_SOCKET, NOTHING_THERE };
 
@@ -65,12 +54,13 @@ static int clear_path(const struct sockaddr_un *address, int type, char *problem
 {
     switch (who_answers(address, type)) {
     case NO_SOCKET:
-        return fail(problem, cap, "unix:%s: there is a file of that name that is not a socket", address->sun_path);
+        return problem_say(problem, cap, "unix:%s: there is a file of that name that is not a socket", address->sun_path);
     case SOMEBODY:
-        return fail(problem, cap, "unix:%s: somebody listens there already", address->sun_path);
+        return problem_say(problem, cap, "unix:%s: somebody listens there already", address->sun_path);
     case NOBODY:
         if (unlink(address->sun_path) != 0 && errno != ENOENT)
-            return fail(problem, cap, "unix:%s: cannot remove the socket that was left there: %s", address->sun_path, strerror(errno));
+            return problem_say(problem, cap, "unix:%s: cannot remove the socket that was left there: %s", address->sun_path,
+                               strerror(errno));
         return 0;
     case NOTHING_THERE:
         break;
@@ -134,14 +124,14 @@ static int bind_and_listen(int fd, const struct listen_address *asked, const str
     gid_t group = 0;
 
     if (asked->group[0] && find_group(asked->group, &group) != 0)
-        return fail(problem, cap, "unix:%s: there is no group %s", asked->path, asked->group);
+        return problem_say(problem, cap, "unix:%s: there is no group %s", asked->path, asked->group);
     if (bind_file(fd, address, asked) != 0)
-        return fail(problem, cap, "unix:%s: cannot listen there: %s", asked->path, strerror(errno));
+        return problem_say(problem, cap, "unix:%s: cannot listen there: %s", asked->path, strerror(errno));
     unix_file_identify(file, asked->path);
     if (asked->group[0] && lchown(asked->path, (uid_t)-1, group) != 0)
-        return fail(problem, cap, "unix:%s: cannot give it to the group %s: %s", asked->path, asked->group, strerror(errno));
+        return problem_say(problem, cap, "unix:%s: cannot give it to the group %s: %s", asked->path, asked->group, strerror(errno));
     if (listen(fd, backlog) != 0)
-        return fail(problem, cap, "unix:%s: cannot listen there: %s", asked->path, strerror(errno));
+        return problem_say(problem, cap, "unix:%s: cannot listen there: %s", asked->path, strerror(errno));
     return 0;
 }
 
@@ -156,7 +146,7 @@ int unix_socket_open(const struct listen_address *asked, int type, int backlog, 
     if (clear_path(&address, type, problem, cap) == 0) {
         fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0)
-            (void)fail(problem, cap, "unix:%s: cannot listen there: %s", asked->path, strerror(errno));
+            (void)problem_say(problem, cap, "unix:%s: cannot listen there: %s", asked->path, strerror(errno));
     }
     if (fd >= 0 && bind_and_listen(fd, asked, &address, backlog, &file, problem, cap) != 0) {
         unix_file_remove(&file);

@@ -12,6 +12,9 @@ struct lease_id {
 
 void lease_id_generate(struct lease_id *out);
 
+/* What there is to say of a text that lease_id_parse refuses, after "lease_id: ". */
+#define LEASE_ID_PROBLEM "must be a UUID (8-4-4-4-12 hex digits, not all zero)"
+
 /* Accepts the 8-4-4-4-12 form in either case and stores it in lower case. The nil UUID is refused. Returns 0, or -1 (out untouched). */
 int lease_id_parse(const char *text, size_t len, struct lease_id *out);
 

@@ -12,6 +12,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include "proto/hex.h"
+
 #define TO_STRING_(x) #x
 #define TO_STRING(x)  TO_STRING_(x)
 
@@ -67,17 +69,6 @@ const char *lock_name_prefix_problem(const char *prefix, size_t len)
     return len == 0 ? NULL : problem_of(prefix, len, true);
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 int percent_decode(const char *raw, size_t len, char *out, size_t cap)
 {
     size_t n = 0;
@@ -88,8 +79,8 @@ int percent_decode(const char *raw, size_t len, char *out, size_t cap)
         char c = raw[i];
 
         if (c == '%') {
-            int high = len - i > 2 ? hex_value(raw[i + 1]) : -1;
-            int low = len - i > 2 ? hex_value(raw[i + 2]) : -1;
+            int high = len - i > 2 ? hex_digit(raw[i + 1]) : -1;
+            int low = len - i > 2 ? hex_digit(raw[i + 2]) : -1;
 
             if (high < 0 || low < 0)
                 return -1;

@@ -156,7 +156,7 @@ static const char *read_uuid(struct params *p, enum param param, const struct va
     if (v->tag != JSON_TAG_STRING)
         return "must be a string that holds a UUID";
     if (lease_id_parse(v->text, v->len, &p->lease_id))
-        return "must be a UUID (8-4-4-4-12 hex digits, not all zero)";
+        return LEASE_ID_PROBLEM;
     return NULL;
 }
 

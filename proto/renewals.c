@@ -60,7 +60,7 @@ static const char *read_lease_id(struct reading *r, const struct json_member *me
     if (member->tag != JSON_TAG_STRING)
         return "must be a string that holds a UUID";
     if (lease_id_parse(member->text, member->text_len, &r->renewals->leases[r->renewals->count].lease_id) != 0)
-        return "must be a UUID (8-4-4-4-12 hex digits, not all zero)";
+        return LEASE_ID_PROBLEM;
     r->seen |= SEEN_LEASE_ID;
     return NULL;
 }

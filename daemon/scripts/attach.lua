@@ -61,18 +61,7 @@ if incarnation and stored and fence >= g and string.sub(incarnation, 1, #identit
         fence = math.max(fence, g + jump)
     end
     if window then
-        local n, last, used, interval = string.match(window, '^(%d+) (%d+) (%d+) (%d+)$')
-        left, last, used, interval = tonumber(n) or 0, tonumber(last) or 0, tonumber(used) or 0, tonumber(interval) or 0
-        if now_ms - last >= interval or now_ms < last then
-            left, last, used = left - 1, now_ms, used + 1
-        end
-        interval = math.max(interval, math.floor(window_ms / 6))
-        if left <= 0 then
-            left = 0
-            close_window()
-        else
-            redis.call('SET', KEYS[4], text(left) .. ' ' .. text(last) .. ' ' .. text(used) .. ' ' .. text(interval))
-        end
+        left = tick_window(window, now_ms, math.floor(window_ms / 6))
     end
 else
     if window_ms == 0 then

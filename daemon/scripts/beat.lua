@@ -16,18 +16,5 @@ if identity ~= ARGV[4] or string.match(replication, 'role:(%a+)') ~= 'master' th
 end
 redis.call('PEXPIRE', KEYS[3], ARGV[5])
 redis.pcall('PUBLISH', KEYS[3], 'beat')
-local left, now = 0, now_ms()
-if window then
-    local n, last, used, interval = string.match(window, '^(%d+) (%d+) (%d+) (%d+)$')
-    left, last, used, interval = tonumber(n) or 0, tonumber(last) or 0, tonumber(used) or 0, tonumber(interval) or 0
-    if now - last >= interval or now < last then
-        left, last, used = left - 1, now, used + 1
-    end
-    if left <= 0 then
-        left = 0
-        close_window()
-    else
-        redis.call('SET', KEYS[4], text(left) .. ' ' .. text(last) .. ' ' .. text(used) .. ' ' .. text(interval))
-    end
-end
-return {'beat', fence, left, now}
+local now = now_ms()
+return {'beat', fence, window and tick_window(window, now, 0) or 0, now}

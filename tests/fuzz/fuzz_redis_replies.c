@@ -33,23 +33,20 @@
 #include "daemon/log.h"
 #include "daemon/redis_script.h"
 #include "daemon/redis_store.h"
+#include "tests/fuzz/far_end.h"
 #include "tests/fuzz/target.h"
 
 #define REQUESTS  8
-#define LINKS_MAX 4
 #define REPLY_MAX 65536
 
-static struct event_base *base;
+static struct far_end far_end; /* its links: commands, messages, replicas, and one more */
 static char socket_path[64];
-static int listening = -1;
 
 struct world {
     struct metrics metrics;
     struct broker *broker;
     struct redis_store *store;
     struct broker_request *requests[REQUESTS];
-    int links[LINKS_MAX]; /* in the order in which they came: commands, messages, replicas */
-    int link_count;
     unsigned mode;
 };
 
@@ -63,42 +60,14 @@ static void set_up(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-    if (base)
+    if (far_end.base)
         return;
     log_init(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
     (void)snprintf(socket_path, sizeof(socket_path), "/tmp/pawl-fuzz-%ld.sock", (long)getpid());
     memcpy(address.sun_path, socket_path, sizeof(socket_path));
-    base = event_base_new();
-    listening = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     stop_listening();
-    must(base && listening >= 0);
-    must(bind(listening, (const struct sockaddr *)&address, sizeof(address)) == 0 && listen(listening, 16) == 0);
+    far_end_listen(&far_end, (const struct sockaddr *)&address, sizeof(address), 4);
     must(atexit(stop_listening) == 0);
-}
-
-static void turn(struct world *w)
-{
-    char heard[65536];
-    int fd;
-
-    (void)event_base_loop(base, EVLOOP_NONBLOCK);
-    while ((fd = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        if (w->link_count < LINKS_MAX)
-            w->links[w->link_count++] = fd;
-        else
-            close(fd);
-    }
-    for (int i = 0; i < w->link_count; i++) {
-        while (read(w->links[i], heard, sizeof(heard)) > 0) {
-        }
-    }
-}
-
-static void say(struct world *w, int link, const void *bytes, size_t len)
-{
-    if (link < w->link_count)
-        (void)!send(w->links[link], bytes, len, MSG_NOSIGNAL);
-    turn(w);
 }
 
 /* ---- replies made of words ---- */
@@ -162,7 +131,7 @@ static void make_reply(struct made *m, const char *line, size_t len)
     }
 }
 
-static void say_line(struct world *w, const char *line, size_t len)
+static void say_line(const char *line, size_t len)
 {
     static struct made made;
     int link = 0;
@@ -175,7 +144,7 @@ static void say_line(struct world *w, const char *line, size_t len)
         len--;
     }
     make_reply(&made, line, len);
-    say(w, link, made.at, made.len);
+    far_end_say(&far_end, link, made.at, made.len);
 }
 
 /* ---- the requests ---- */
@@ -284,7 +253,7 @@ static void begin(struct world *w)
     w->broker = broker_new(&clock_boottime, &config, &host, &w->metrics);
     must(w->broker != NULL);
     events = broker_store_events(w->broker);
-    w->store = redis_store_new(base, &clock_boottime, &store_config, &events);
+    w->store = redis_store_new(far_end.base, &clock_boottime, &store_config, &events);
     must(w->store != NULL);
     broker_set_store(w->broker, redis_store_seam(w->store));
 }
@@ -293,20 +262,20 @@ static void attach(struct world *w)
 {
     static const char attached[] = "attached 1000 inc ident 1 0 0 1000", in_window[] = "attached 1000 inc ident 1 3 0 1000";
 
-    for (int i = 0; i < 4 && w->link_count == 0; i++)
-        turn(w);
-    say(w, 0, "+OK\r\n", 5); /* its name */
-    turn(w);
+    for (int i = 0; i < 4 && far_end.count == 0; i++)
+        far_end_turn(&far_end);
+    far_end_say(&far_end, 0, "+OK\r\n", 5); /* its name */
+    far_end_turn(&far_end);
     for (int i = 0; i < SCRIPT_COUNT; i++)
-        say(w, 0, "$1\r\nx\r\n", 7);
+        far_end_say(&far_end, 0, "$1\r\nx\r\n", 7);
     if (w->mode & 2)
         return;
-    say_line(w, w->mode & 4 ? in_window : attached, strlen(attached));
+    say_line(w->mode & 4 ? in_window : attached, strlen(attached));
     for (int i = 0; i < 3; i++)
-        turn(w);
-    say_line(w, "beat 1000 0 1000", 16);
-    say(w, 1, "+OK\r\n", 5);
-    say(w, 2, "+OK\r\n", 5);
+        far_end_turn(&far_end);
+    say_line("beat 1000 0 1000", 16);
+    far_end_say(&far_end, 1, "+OK\r\n", 5);
+    far_end_say(&far_end, 2, "+OK\r\n", 5);
 }
 
 static void end(struct world *w)
@@ -315,18 +284,15 @@ static void end(struct world *w)
         if (w->requests[i])
             broker_request_abandon(w->requests[i]);
     }
-    for (int i = 0; i < w->link_count; i++)
-        close(w->links[i]);
-    w->link_count = 0;
-    turn(w);
+    far_end_hang_up(&far_end);
+    far_end_turn(&far_end);
     redis_store_stop(w->store);
     for (int i = 0; i < 4; i++)
-        turn(w);
+        far_end_turn(&far_end);
     redis_store_free(w->store);
     broker_free(w->broker);
     metrics_close(&w->metrics);
-    for (int i = 0; i < w->link_count; i++)
-        close(w->links[i]);
+    far_end_hang_up(&far_end);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -342,22 +308,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     begin(&w);
     attach(&w);
     ask_all(&w);
-    turn(&w);
+    far_end_turn(&far_end);
     if (w.mode & 1) {
-        say(&w, 0, text, size);
+        far_end_say(&far_end, 0, text, size);
     } else {
         while (size > 0) {
             const char *line_end = memchr(text, '\n', size);
             size_t len = line_end ? (size_t)(line_end - text) : size;
 
-            say_line(&w, text, len);
-            turn(&w);
+            say_line(text, len);
+            far_end_turn(&far_end);
             text += line_end ? len + 1 : len;
             size -= line_end ? len + 1 : len;
         }
     }
     broker_tick(w.broker);
-    turn(&w);
+    far_end_turn(&far_end);
     end(&w);
     return 0;
 }

@@ -18,16 +18,11 @@
 
 #include "daemon/log.h"
 #include "daemon/redis_sentinel.h"
+#include "tests/fuzz/far_end.h"
 #include "tests/fuzz/target.h"
 
-static struct event_base *base;
-static int listening = -1, port;
-
-struct world {
-    int links[2];
-    int link_count;
-    struct redis_sentinel *sentinel;
-};
+static struct far_end far_end; /* its links: questions, messages */
+static int port;
 
 /* Once for all inputs. */
 static void set_up(void)
@@ -35,44 +30,18 @@ static void set_up(void)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(address);
 
-    if (base)
+    if (far_end.base)
         return;
     log_init(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
-    base = event_base_new();
-    listening = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    must(base && listening >= 0);
-    must(bind(listening, (const struct sockaddr *)&address, sizeof(address)) == 0 && listen(listening, 64) == 0);
-    must(getsockname(listening, (struct sockaddr *)&address, &len) == 0);
+    far_end_listen(&far_end, (const struct sockaddr *)&address, sizeof(address), 2);
+    must(getsockname(far_end.listening, (struct sockaddr *)&address, &len) == 0);
     port = ntohs(address.sin_port);
 }
 
-static void turn(struct world *w)
+static void say(int link, const void *bytes, size_t len)
 {
-    char heard[4096];
-    int fd;
-
-    (void)event_base_loop(base, EVLOOP_NONBLOCK);
-    while ((fd = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        const struct linger reset = {1, 0}; /* so that no port is kept for a while */
-
-        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-        if (w->link_count < 2)
-            w->links[w->link_count++] = fd;
-        else
-            close(fd);
-    }
-    for (int i = 0; i < w->link_count; i++) {
-        while (read(w->links[i], heard, sizeof(heard)) > 0) {
-        }
-    }
-}
-
-static void say(struct world *w, int link, const void *bytes, size_t len)
-{
-    if (link < w->link_count && len > 0)
-        (void)!send(w->links[link], bytes, len, MSG_NOSIGNAL);
-    turn(w);
-    turn(w);
+    far_end_say(&far_end, link, bytes, len);
+    far_end_turn(&far_end);
 }
 
 static void on_address(void *arg, const char *host, int named)
@@ -87,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct redis_sentinel_config config = {.timeout_ms = 1000};
     const uint8_t *second;
-    struct world w = {0};
+    struct redis_sentinel *sentinel;
     size_t first_len;
 
     if (size == 0 || size > 65536)
@@ -97,33 +66,30 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(config.url.sentinels[0].host, "127.0.0.1", 10);
     config.url.sentinels[0].port = port;
     memcpy(config.url.master, "m", 2);
-    w.sentinel = redis_sentinel_new(base, &clock_boottime, &config, on_address, &w);
-    must(w.sentinel != NULL);
-    redis_sentinel_start(w.sentinel);
-    for (int i = 0; i < 4 && w.link_count < 2; i++)
-        turn(&w);
+    sentinel = redis_sentinel_new(far_end.base, &clock_boottime, &config, on_address, NULL);
+    must(sentinel != NULL);
+    redis_sentinel_start(sentinel);
+    for (int i = 0; i < 4 && far_end.count < 2; i++)
+        far_end_turn(&far_end);
     for (int i = 0; i < 2 && (data[0] & 2); i++)
-        say(&w, i, "+OK\r\n", 5);
-    turn(&w);
+        say(i, "+OK\r\n", 5);
+    far_end_turn(&far_end);
     second = memchr(data, 0xff, size);
     first_len = second && second > data ? (size_t)(second - data) - 1 : size - 1;
     if (data[0] & 1)
-        say(&w, 0, data + 1, first_len);
+        say(0, data + 1, first_len);
     if (second && second > data)
-        say(&w, 1, second + 1, size - first_len - 2);
+        say(1, second + 1, size - first_len - 2);
     if (!(data[0] & 1))
-        say(&w, 0, data + 1, first_len);
-    redis_sentinel_refused(w.sentinel);
-    turn(&w);
-    for (int i = 0; i < w.link_count; i++)
-        close(w.links[i]);
-    w.link_count = 0;
-    turn(&w);
-    redis_sentinel_stop(w.sentinel);
-    turn(&w);
-    turn(&w);
-    redis_sentinel_free(w.sentinel);
-    for (int i = 0; i < w.link_count; i++)
-        close(w.links[i]);
+        say(0, data + 1, first_len);
+    redis_sentinel_refused(sentinel);
+    far_end_turn(&far_end);
+    far_end_hang_up(&far_end);
+    far_end_turn(&far_end);
+    redis_sentinel_stop(sentinel);
+    far_end_turn(&far_end);
+    far_end_turn(&far_end);
+    redis_sentinel_free(sentinel);
+    far_end_hang_up(&far_end);
     return 0;
 }

@@ -73,10 +73,10 @@ rules() {
             next
 
         # the pure ones
-        if (stem ~ /^(heap|clock|wait_queue|lease_table|name_hash)$/) {
+        if (stem ~ /^(heap|clock|wait_queue|lease_table|name_hash|prefix_set)$/) {
             if (library && inc !~ /^ut(hash|list|array)\.h$/)
                 breach("the pure modules know no library")
-            if (in_daemon && included !~ /^(heap|clock|wait_queue|lease_table|name_hash)$/)
+            if (in_daemon && included !~ /^(heap|clock|wait_queue|lease_table|name_hash|prefix_set)$/)
                 breach("the pure modules know no other module but each other")
         }
         # the way down: main > daemon > api > broker > store.h < redis store
