@@ -110,6 +110,10 @@ rules() {
             breach("only redis_link dials")
         if (stem == "redis_dial" && in_daemon && included ~ /^redis_/ && included !~ /^redis_(dial|url)$/)
             breach("redis_dial is below the link")
+        if (in_daemon && included ~ /^redis_output$/ && stem != included && stem != "redis_link")
+            breach("bytes to and from Redis go through redis_link")
+        if (stem ~ /^redis_output$/ && in_daemon && included ~ /^redis_/ && included != stem)
+            breach("redis_output is below the link")
         if (stem ~ /^redis_(life|answer)$/ && in_daemon && included ~ /^redis_/ && included !~ /^redis_(life|answer|link|script)$/)
             breach("redis_life and redis_answer are the lowest but for the link")
         if (stem ~ /^redis_/ && in_daemon && included ~ /^http/)
@@ -235,6 +239,10 @@ daemon/redis_link.c|"daemon/redis_dial.h"|no
 daemon/redis_sentinel.c|"daemon/redis_dial.h"|yes
 daemon/redis_dial.c|"daemon/redis_url.h"|no
 daemon/redis_dial.c|"daemon/redis_link.h"|yes
+daemon/redis_link.c|"daemon/redis_output.h"|no
+daemon/redis_question.c|"daemon/redis_output.h"|yes
+daemon/redis_output.c|"daemon/redis_link.h"|yes
+daemon/redis_output.c|"daemon/stream.h"|no
 daemon/redis_store.c|"daemon/store.h"|no
 daemon/redis_store.c|"daemon/redis_script.h"|no
 daemon/store.h|"daemon/redis_store.h"|yes
