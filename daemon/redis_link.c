@@ -19,6 +19,7 @@
 
 #include "daemon/log.h"
 #include "daemon/redis_dial.h"
+#include "daemon/redis_input.h"
 #include "daemon/redis_output.h"
 #include "daemon/stream.h"
 #include "daemon/tls_stream.h"
@@ -27,9 +28,6 @@
 #define OUTPUT_MAX     ((size_t)16 * 1024 * 1024)
 #define FIRST_DELAY_MS 10
 #define STEADY_US      1000000 /* a connection that lived this long is reopened at once */
-#define READ_SIZE      ((size_t)64 * 1024)
-#define ANSWER_MAX     ((size_t)4 * 1024 * 1024) /* bytes of one answer; the longest that a script gives is a page of a list, below 2 MiB */
-#define ELEMENTS_MAX   100000                    /* of one array; memory for them is taken when their number is read */
 
 enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_GREETING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
 
@@ -45,11 +43,7 @@ struct redis_link {
     struct event *io, *step, *timer, *alarm;
     short io_events; /* what `io` is registered for */
 
-    redisReader *reader;
-    redisReplyObjectFunctions making; /* hiredis's own, but for the making of arrays */
-    const redisReplyObjectFunctions *made_by;
-    size_t unfinished; /* bytes of an answer that is not complete */
-    bool too_large;
+    struct redis_input input;
     struct redis_output output;
     bool turn_wanted;
 
@@ -69,7 +63,6 @@ struct redis_link {
     char shown[320];
     char problem[200];
     struct log_gate gate;
-    char *read_buffer;
 };
 
 /* ---- deadlines ---- */
@@ -119,8 +112,7 @@ static void hang_up(struct redis_link *link)
         stream_close(&link->stream, false);
     link->stream.fd = -1;
     redis_dial_drop(&link->dial);
-    redisReaderFree(link->reader);
-    link->reader = NULL;
+    redis_input_close(&link->input);
     redis_output_clear(&link->output);
     link->turn_wanted = false;
     link->drop_problem = NULL;
@@ -235,39 +227,6 @@ static void write_output(struct redis_link *link)
 
 /* ---- reading ---- */
 
-#if HIREDIS_MAJOR >= 1
-typedef size_t element_count;
-#else
-typedef int element_count;
-#endif
-
-/* A number of elements is believed before any of them is there: a few bytes must not be worth gigabytes. */
-static void *make_array(const redisReadTask *task, element_count count)
-{
-    struct redis_link *link = task->privdata;
-
-    if (count > ELEMENTS_MAX) {
-        link->too_large = true;
-        return NULL;
-    }
-    return link->made_by->createArray(task, count);
-}
-
-static bool make_reader(struct redis_link *link)
-{
-    link->unfinished = 0;
-    link->too_large = false;
-    link->reader = redisReaderCreate();
-    if (!link->reader)
-        return false;
-    link->made_by = link->reader->fn;
-    link->making = *link->made_by;
-    link->making.createArray = make_array;
-    link->reader->fn = &link->making;
-    link->reader->privdata = link;
-    return true;
-}
-
 static void sign_in_reply(struct redis_link *link, const redisReply *reply)
 {
     static const char *const what[] = {"AUTH", "SELECT", "CLIENT"};
@@ -322,58 +281,45 @@ static void deliver(struct redis_link *link, const redisReply *reply)
     command->done(command, reply);
 }
 
-/* False when the stream is broken. */
-static bool deliver_all(struct redis_link *link)
+/* Returns a problem when what comes is none of Redis. */
+static const char *deliver_all(struct redis_link *link)
 {
-    void *reply;
+    redisReply *reply;
 
     for (;;) {
-        if (redisReaderGetReply(link->reader, &reply) != REDIS_OK)
-            return false;
-        if (!reply)
-            return true;
-        link->unfinished = 0;
+        const char *problem = redis_input_next(&link->input, &reply);
+        if (problem || !reply)
+            return problem;
         deliver(link, reply);
         freeReplyObject(reply);
         if (link->state == LINK_STOPPED)
-            return true;
+            return NULL;
     }
-}
-
-/* False when the stream is broken, or what comes has no end. */
-static bool take_input(struct redis_link *link, size_t len)
-{
-    link->unfinished += len;
-    if (redisReaderFeed(link->reader, link->read_buffer, len) != REDIS_OK || !deliver_all(link))
-        return false;
-    link->too_large = link->state != LINK_STOPPED && link->unfinished > ANSWER_MAX;
-    return !link->too_large;
 }
 
 /* Reads what is there. Returns a problem when the connection is over. */
 static const char *read_input(struct redis_link *link)
 {
-    for (;;) {
-        ssize_t n = stream_read(&link->stream, link->read_buffer, READ_SIZE);
+    const char *problem;
+
+    do {
+        ssize_t n = redis_input_read(&link->input, &link->stream);
         if (n == 0)
             return "Redis closed the connection";
         if (n < 0) {
-            if (errno == EINTR)
-                continue;
             if (errno != EAGAIN && errno != EWOULDBLOCK)
                 return tls_stream_problem(&link->stream)[0] ? tls_stream_problem(&link->stream) : strerror(errno);
             if (link->stream.read_wants_room)
                 watch(link, EV_READ | EV_WRITE | EV_PERSIST);
             return NULL;
         }
-        if (!take_input(link, (size_t)n))
-            return link->too_large ? "an answer from there is larger than any of Redis to pawl"
-                                   : "the server there does not speak the Redis protocol";
+        problem = deliver_all(link);
+        if (problem)
+            return problem;
         if (link->state == LINK_STOPPED || link->drop_problem)
             return link->drop_problem;
-        if ((size_t)n < READ_SIZE && !link->stream.more)
-            return NULL;
-    }
+    } while (link->input.more);
+    return NULL;
 }
 
 /* ---- connecting ---- */
@@ -428,7 +374,7 @@ static void begin_stream(struct redis_link *link)
     const struct redis_url *url = &link->config.url;
     int fd = link->dial.fd;
 
-    if (!make_reader(link)) {
+    if (redis_input_open(&link->input) != 0) {
         link_fail(link, "out of memory");
         return;
     }
@@ -636,12 +582,11 @@ struct redis_link *redis_link_new(struct event_base *base, const struct clock *c
         link->jitter = (unsigned)getpid();
     redis_url_show(&config->url, link->shown, sizeof(link->shown));
     redis_output_init(&link->output);
-    link->read_buffer = malloc(READ_SIZE);
     link->io = event_new(base, -1, 0, on_io, link);
     link->step = event_new(base, -1, 0, on_step, link);
     link->timer = evtimer_new(base, on_timer, link);
     link->alarm = evtimer_new(base, on_alarm, link);
-    if (!link->read_buffer || !link->io || !link->step || !link->timer || !link->alarm) {
+    if (redis_input_init(&link->input) != 0 || !link->io || !link->step || !link->timer || !link->alarm) {
         redis_link_free(link);
         return NULL;
     }
@@ -704,7 +649,7 @@ void redis_link_free(struct redis_link *link)
         event_free(link->timer);
     if (link->alarm)
         event_free(link->alarm);
-    free(link->read_buffer);
+    redis_input_free(&link->input);
     redis_output_close(&link->output);
     free(link);
 }

@@ -110,10 +110,10 @@ rules() {
             breach("only redis_link dials")
         if (stem == "redis_dial" && in_daemon && included ~ /^redis_/ && included !~ /^redis_(dial|url)$/)
             breach("redis_dial is below the link")
-        if (in_daemon && included ~ /^redis_output$/ && stem != included && stem != "redis_link")
+        if (in_daemon && included ~ /^redis_(input|output)$/ && stem != included && stem != "redis_link")
             breach("bytes to and from Redis go through redis_link")
-        if (stem ~ /^redis_output$/ && in_daemon && included ~ /^redis_/ && included != stem)
-            breach("redis_output is below the link")
+        if (stem ~ /^redis_(input|output)$/ && in_daemon && included ~ /^redis_/ && included != stem)
+            breach("redis_input and redis_output are below the link, and know nothing of each other")
         if (stem ~ /^redis_(life|answer)$/ && in_daemon && included ~ /^redis_/ && included !~ /^redis_(life|answer|link|script)$/)
             breach("redis_life and redis_answer are the lowest but for the link")
         if (stem ~ /^redis_/ && in_daemon && included ~ /^http/)
@@ -241,7 +241,10 @@ daemon/redis_dial.c|"daemon/redis_url.h"|no
 daemon/redis_dial.c|"daemon/redis_link.h"|yes
 daemon/redis_link.c|"daemon/redis_output.h"|no
 daemon/redis_question.c|"daemon/redis_output.h"|yes
+daemon/redis_input.c|"daemon/redis_output.h"|yes
 daemon/redis_output.c|"daemon/redis_link.h"|yes
+daemon/redis_input.h|<hiredis/hiredis.h>|no
+daemon/redis_input.c|<event2/event.h>|yes
 daemon/redis_output.c|"daemon/stream.h"|no
 daemon/redis_store.c|"daemon/store.h"|no
 daemon/redis_store.c|"daemon/redis_script.h"|no
