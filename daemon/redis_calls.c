@@ -5,11 +5,6 @@
  *                    │              │ its turn, and there is room  │  └── its time is over ──► failed; the answer to come is nobody's
  *                    └──► waiting ──┘◄── lost, or another life ────┘
  *                            └──► failed ──► done, at the end of the turn
- *
- * How many may be in flight (`most`) follows how fast Redis answers. When all that has arrived was read and the oldest call in flight is still out for a
- * good part of the time-out, and for longer than the way there takes, more are on their way than Redis can run soon: there may be half as many. While
- * others wait, answers make room for more. (How long an answer took says less: it may have lain here unread, since this very process was busy.) The
- * connection is lost only when a command has had the whole time-out since it was sent, so it is Redis that is slow then and not the queue before it.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -18,29 +13,15 @@
 #include "daemon/redis_calls.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include <hiredis/hiredis.h>
 
 #include "daemon/redis_backlog.h"
+#include "daemon/redis_flight.h"
 #include "daemon/redis_question.h"
 
-#define RERUNS_MAX     16
-#define SPARE_RUNS_MAX 256
-#define BATCH_MAX      64  /* plain calls in one run of a script */
-#define FLIGHT_MOST    256 /* calls that were sent and have no answer yet */
-#define FLIGHT_LEAST   16
-#define LATE_PART      8  /* a call that is out for this part of the time-out is late */
-#define LOOK_PART      64 /* between two looks at all that waits there is at least this part */
-
-struct run { /* one command on its way */
-    struct redis_command command;
-    struct redis_calls *calls;
-    struct run *next; /* sent after this one; of the spare ones the next */
-    size_t count;
-    bool whole_script;                /* EVAL, after the server said NOSCRIPT */
-    struct store_call *of[BATCH_MAX]; /* NULL: its time was over, and it has been answered */
-};
+#define RERUNS_MAX 16
+#define LOOK_PART  64 /* between two looks at all that waits there is at least this part of the time-out */
 
 struct redis_calls {
     struct redis_link *link;
@@ -56,14 +37,8 @@ struct redis_calls {
     struct store_call *failed, **failed_last; /* to be answered at the end of the turn */
     struct store_call *batch, **batch_last;   /* plain calls of this turn, not sent yet */
     size_t batch_count;
-    struct run *sent, **sent_last; /* oldest first */
-    size_t in_flight, most;        /* calls */
-    size_t landed;                 /* calls answered in this turn of the loop */
-    int64_t least_us;              /* the shortest round trip on this connection: the way to Redis, which fewer calls do not shorten */
-    int64_t narrowed_us;           /* when `most` was last made less: what was sent before says no more */
+    struct redis_flight flight; /* what was sent */
     uint64_t unsent;
-    struct run *spare;
-    size_t spare_count;
 };
 
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script);
@@ -245,108 +220,48 @@ void redis_calls_lost(struct redis_calls *c, struct store_call *call)
 
 /* ---- in flight ---- */
 
-static struct run *take_run(struct redis_calls *c)
+static bool has_room(const struct redis_calls *c)
 {
-    struct run *run = c->spare;
-
-    if (!run)
-        return calloc(1, sizeof(*run));
-    c->spare = run->next;
-    c->spare_count--;
-    return run;
-}
-
-static void give_run(struct redis_calls *c, struct run *run)
-{
-    if (c->spare_count >= SPARE_RUNS_MAX) {
-        free(run);
-        return;
-    }
-    run->next = c->spare;
-    c->spare = run;
-    c->spare_count++;
+    return redis_link_can_send(c->link) && redis_flight_has_room(&c->flight, c->batch_count);
 }
 
 /* Its command was written; `of` and `count` are set. */
-static void send_run(struct redis_calls *c, struct run *run)
+static void send_run(struct redis_calls *c, struct redis_run *run)
 {
-    run->calls = c;
-    run->next = NULL;
-    *c->sent_last = run;
-    c->sent_last = &run->next;
-    c->in_flight += run->count;
+    run->arg = c;
+    redis_flight_depart(&c->flight, run);
     for (size_t i = 0; i < run->count; i++)
         c->callbacks.alarm(c->callbacks.arg, run->of[i]->deadline_us);
     redis_link_send(c->link, &run->command, clock_now_us(c->life->clock) + c->timeout_us);
 }
 
-static bool has_room(const struct redis_calls *c)
-{
-    return redis_link_can_send(c->link) && c->in_flight + c->batch_count < c->most;
-}
-
-/* Once for all that were in flight together. */
-static void narrow(struct redis_calls *c, const struct run *run, int64_t now)
-{
-    if (run->command.sent_us <= c->narrowed_us)
-        return;
-    c->most = c->most / 2 > FLIGHT_LEAST ? c->most / 2 : FLIGHT_LEAST;
-    c->narrowed_us = now;
-}
-
-/* What came in this turn has been read. */
-static void see_pace(struct redis_calls *c, int64_t now)
-{
-    int64_t part_us = c->timeout_us / LATE_PART, late_us = 2 * c->least_us > part_us ? 2 * c->least_us : part_us;
-
-    if (c->sent && now - c->sent->command.sent_us > late_us)
-        narrow(c, c->sent, now);
-    else if (c->waiting.count > 0)
-        c->most += c->sent ? (c->landed + 7) / 8 : c->landed; /* nothing is left to do there: it had too little */
-    if (c->most > FLIGHT_MOST)
-        c->most = FLIGHT_MOST;
-    c->landed = 0;
-}
-
-/* Commands are answered, or lost, in the order in which they were sent. */
-static void land(struct redis_calls *c, struct run *run, const redisReply *reply)
+/* Answered, or lost. */
+static void land(struct redis_calls *c, struct redis_run *run, const redisReply *reply)
 {
     int64_t took_us = clock_now_us(c->life->clock) - run->command.sent_us;
 
-    c->sent = run->next;
-    if (!c->sent)
-        c->sent_last = &c->sent;
-    c->in_flight -= run->count;
     for (size_t i = 0; i < run->count; i++) {
         if (run->of[i])
             run->of[i]->sent_us = run->command.sent_us;
         if (reply)
             c->callbacks.answered(c->callbacks.arg, took_us);
     }
-    if (reply && took_us < c->least_us)
-        c->least_us = took_us;
-    if (reply && c->landed == 0)
+    if (reply && c->flight.landed == 0)
         redis_link_turn(c->link);
-    c->landed += reply ? run->count : 0;
+    redis_flight_land(&c->flight, run, reply != NULL, took_us);
 }
 
-/* Those whose time is over get no answer from Redis any more. What they did will be undone by who asked: behind them, on the same connection. */
+/* What they did will be undone by who asked: behind them, on the same connection. */
 static void expire_sent(struct redis_calls *c, int64_t now)
 {
-    int64_t next_us = INT64_MAX;
+    int64_t next_us;
+    struct store_call *call = redis_flight_take_due(&c->flight, now, &next_us);
 
-    for (struct run *run = c->sent; run; run = run->next) {
-        for (size_t i = 0; i < run->count; i++) {
-            struct store_call *call = run->of[i];
-            if (call && call->deadline_us <= now) {
-                run->of[i] = NULL;
-                call->may_have_run = true;
-                narrow(c, run, now);
-                redis_calls_fail(c, call, "Redis did not answer in time");
-            } else if (call && call->deadline_us < next_us) {
-                next_us = call->deadline_us;
-            }
-        }
+    while (call) {
+        struct store_call *next = call->next;
+        call->may_have_run = true;
+        redis_calls_fail(c, call, "Redis did not answer in time");
+        call = next;
     }
     if (next_us != INT64_MAX)
         c->callbacks.alarm(c->callbacks.arg, next_us);
@@ -387,13 +302,13 @@ static void take_late_answer(struct redis_calls *c, const redisReply *reply)
 
 static void call_answered(struct redis_command *command, const redisReply *reply)
 {
-    struct run *run = (struct run *)command;
-    struct redis_calls *c = run->calls;
+    struct redis_run *run = (struct redis_run *)command;
+    struct redis_calls *c = run->arg;
     struct store_call *call = run->of[0];
     bool whole = run->whole_script;
 
     land(c, run, reply);
-    give_run(c, run);
+    redis_flight_give(&c->flight, run);
     if (call && reply)
         take_answer(c, call, reply, whole);
     else if (call)
@@ -404,13 +319,13 @@ static void call_answered(struct redis_command *command, const redisReply *reply
 
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script)
 {
-    struct run *run;
+    struct redis_run *run;
 
     if (!c->going || !redis_link_can_send(c->link)) {
         wait_for_turn(c, BACKLOG_AGAIN, call);
         return;
     }
-    run = take_run(c);
+    run = redis_flight_take(&c->flight);
     if (!run) {
         redis_calls_fail(c, call, "out of memory");
         return;
@@ -438,7 +353,7 @@ static void finish_plain(struct redis_calls *c, struct store_call *call, int64_t
 }
 
 /* The run of the whole batch failed, or says that the life of the data is another. */
-static void batch_failed(struct redis_calls *c, const struct run *run, const redisReply *reply)
+static void batch_failed(struct redis_calls *c, const struct redis_run *run, const redisReply *reply)
 {
     bool differs = reply && reply->type == REDIS_REPLY_ARRAY && redis_answer_is(reply, "differs");
 
@@ -456,7 +371,7 @@ static void batch_failed(struct redis_calls *c, const struct run *run, const red
         c->callbacks.differs(c->callbacks.arg);
 }
 
-static void send_batch_whole(struct redis_calls *c, const struct run *run)
+static void send_batch_whole(struct redis_calls *c, const struct redis_run *run)
 {
     struct store_call *calls = NULL, **last = &calls;
     size_t count = 0;
@@ -473,7 +388,7 @@ static void send_batch_whole(struct redis_calls *c, const struct run *run)
         send_batch(c, calls, count, true);
 }
 
-static void take_batch_answer(struct redis_calls *c, const struct run *run, const redisReply *reply)
+static void take_batch_answer(struct redis_calls *c, const struct redis_run *run, const redisReply *reply)
 {
     redis_life_see_fence(c->life, redis_answer_number(reply, 1));
     for (size_t i = 0; i < run->count; i++) {
@@ -489,8 +404,8 @@ static void take_batch_answer(struct redis_calls *c, const struct run *run, cons
 
 static void batch_answered(struct redis_command *command, const redisReply *reply)
 {
-    struct run *run = (struct run *)command;
-    struct redis_calls *c = run->calls;
+    struct redis_run *run = (struct redis_run *)command;
+    struct redis_calls *c = run->arg;
 
     land(c, run, reply);
     if (reply && !run->whole_script && redis_answer_lacks_script(reply) && redis_link_can_send(c->link))
@@ -499,12 +414,12 @@ static void batch_answered(struct redis_command *command, const redisReply *repl
         batch_failed(c, run, reply);
     else
         take_batch_answer(c, run, reply);
-    give_run(c, run); /* not before: what is sent meanwhile must not be written into it */
+    redis_flight_give(&c->flight, run); /* not before: what is sent meanwhile must not be written into it */
 }
 
 static void send_batch(struct redis_calls *c, struct store_call *calls, size_t count, bool whole_script)
 {
-    struct run *run = take_run(c);
+    struct redis_run *run = redis_flight_take(&c->flight);
 
     if (!run) {
         for (struct store_call *call = calls, *next; call; call = next) {
@@ -551,7 +466,7 @@ static void add_to_batch(struct redis_calls *c, struct store_call *call)
     c->batch_last = &call->next;
     if (c->batch_count++ == 0)
         redis_link_turn(c->link);
-    if (c->batch_count == BATCH_MAX)
+    if (c->batch_count == REDIS_RUN_MAX)
         flush(c);
 }
 
@@ -605,8 +520,8 @@ void redis_calls_send(struct redis_calls *c, struct store_call *call)
 
 void redis_calls_turn(struct redis_calls *c)
 {
-    if (c->landed > 0)
-        see_pace(c, clock_now_us(c->life->clock));
+    if (c->flight.landed > 0)
+        redis_flight_see_pace(&c->flight, clock_now_us(c->life->clock), c->waiting.count > 0);
     send_waiting(c);
     flush(c);
 }
@@ -619,9 +534,7 @@ void redis_calls_lead(struct redis_calls *c, bool leading)
 void redis_calls_go(struct redis_calls *c)
 {
     c->going = true;
-    c->most = FLIGHT_MOST;
-    c->narrowed_us = INT64_MIN;
-    c->least_us = c->timeout_us;
+    redis_flight_forget_pace(&c->flight);
     send_waiting(c);
     expire_waiting(c, clock_now_us(c->life->clock), too_many);
 }
@@ -677,30 +590,17 @@ struct redis_calls *redis_calls_new(struct redis_link *link, struct redis_life *
     c->complaints = complaints;
     c->callbacks = *callbacks;
     c->timeout_us = timeout_ms * 1000;
-    c->most = FLIGHT_MOST;
-    c->narrowed_us = INT64_MIN;
-    c->least_us = c->timeout_us;
-    c->sent_last = &c->sent;
+    redis_flight_init(&c->flight, c->timeout_us);
     redis_backlog_init(&c->waiting);
     c->failed_last = &c->failed;
     c->batch_last = &c->batch;
     return c;
 }
 
-static void free_runs(struct run *run)
-{
-    while (run) {
-        struct run *next = run->next;
-        free(run);
-        run = next;
-    }
-}
-
 void redis_calls_free(struct redis_calls *c)
 {
     if (!c)
         return;
-    free_runs(c->sent);
-    free_runs(c->spare);
+    redis_flight_close(&c->flight);
     free(c);
 }

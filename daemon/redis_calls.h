@@ -4,7 +4,7 @@
  *
  * Only so many calls are in flight at one time, however many come: what Redis can't run within their time waits here, where a call whose time runs out was
  * surely not run and costs nobody else anything. Sent all at once they would make each other late, and the first that is too late would take the connection
- * with it. What waits is sent in order; see redis_backlog.h for who goes first.
+ * with it. How many follows Redis's pace, see redis_flight.h. What waits is sent in order; see redis_backlog.h for who goes first.
  *
  * A call that was sent and is not answered by its deadline is answered UNKNOWN; its command stays in flight, and what the server says of it is no longer
  * its own. The connection is dropped when a command has no answer for the whole time-out.

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <event2/event.h>
@@ -20,6 +19,8 @@
 
 #include "daemon/log.h"
 #include "daemon/redis_dial.h"
+#include "daemon/redis_input.h"
+#include "daemon/redis_output.h"
 #include "daemon/stream.h"
 #include "daemon/tls_stream.h"
 
@@ -27,9 +28,6 @@
 #define OUTPUT_MAX     ((size_t)16 * 1024 * 1024)
 #define FIRST_DELAY_MS 10
 #define STEADY_US      1000000 /* a connection that lived this long is reopened at once */
-#define READ_SIZE      ((size_t)64 * 1024)
-#define ANSWER_MAX     ((size_t)4 * 1024 * 1024) /* bytes of one answer; the longest that a script gives is a page of a list, below 2 MiB */
-#define ELEMENTS_MAX   100000                    /* of one array; memory for them is taken when their number is read */
 
 enum link_state { LINK_STOPPED, LINK_RESOLVING, LINK_CONNECTING, LINK_GREETING, LINK_SIGNING_IN, LINK_OPEN, LINK_WAITING };
 
@@ -45,14 +43,8 @@ struct redis_link {
     struct event *io, *step, *timer, *alarm;
     short io_events; /* what `io` is registered for */
 
-    redisReader *reader;
-    redisReplyObjectFunctions making; /* hiredis's own, but for the making of arrays */
-    const redisReplyObjectFunctions *made_by;
-    size_t unfinished; /* bytes of an answer that is not complete */
-    bool too_large;
-    char *output;
-    size_t output_len, output_sent, output_cap;
-    bool output_failed;
+    struct redis_input input;
+    struct redis_output output;
     bool turn_wanted;
 
     struct redis_command *first, **last; /* in flight, oldest first */
@@ -71,7 +63,6 @@ struct redis_link {
     char shown[320];
     char problem[200];
     struct log_gate gate;
-    char *read_buffer;
 };
 
 /* ---- deadlines ---- */
@@ -121,15 +112,9 @@ static void hang_up(struct redis_link *link)
         stream_close(&link->stream, false);
     link->stream.fd = -1;
     redis_dial_drop(&link->dial);
-    redisReaderFree(link->reader);
-    link->reader = NULL;
-    link->output_len = link->output_sent = 0;
-    link->output_failed = link->turn_wanted = false;
-    if (link->output_cap > READ_SIZE) { /* a stall made it grow */
-        free(link->output);
-        link->output = NULL;
-        link->output_cap = 0;
-    }
+    redis_input_close(&link->input);
+    redis_output_clear(&link->output);
+    link->turn_wanted = false;
     link->drop_problem = NULL;
 }
 
@@ -184,88 +169,33 @@ static void link_fail(struct redis_link *link, const char *problem)
 
 /* ---- writing ---- */
 
-#define LENGTH_MAX 24 /* of a line that tells a length: kind, 20 digits, CR LF */
-
-static bool room(struct redis_link *link, size_t more)
-{
-    size_t need = link->output_len + more, cap = link->output_cap ? link->output_cap : 4096;
-    char *grown;
-
-    if (link->output_failed)
-        return false;
-    if (need <= link->output_cap)
-        return true;
-    while (cap < need)
-        cap *= 2;
-    grown = realloc(link->output, cap);
-    if (!grown) {
-        link->output_failed = true;
-        redis_link_drop(link, "out of memory");
-        return false;
-    }
-    link->output = grown;
-    link->output_cap = cap;
-    return true;
-}
-
-/* Where there is room. */
-static void put(struct redis_link *link, const char *bytes, size_t len)
-{
-    memcpy(link->output + link->output_len, bytes, len);
-    link->output_len += len;
-}
-
-/* Writes the digits of n so that they end before `end`; returns where they begin. At most 20. */
-static char *digits_before(char *end, uint64_t n)
-{
-    do {
-        *--end = (char)('0' + n % 10);
-        n /= 10;
-    } while (n);
-    return end;
-}
-
-/* Where there is room for LENGTH_MAX. */
-static void put_length(struct redis_link *link, char kind, size_t n)
-{
-    char line[LENGTH_MAX], *at = line + sizeof(line);
-
-    *--at = '\n';
-    *--at = '\r';
-    at = digits_before(at, n);
-    *--at = kind;
-    put(link, at, (size_t)(line + sizeof(line) - at));
-}
-
 void redis_link_begin(struct redis_link *link, size_t argc)
 {
-    if (link->output_len == link->output_sent) /* the first of this turn: one write at its end */
+    if (redis_output_pending(&link->output) == 0) /* the first of this turn: one write at its end */
         event_active(link->step, 0, 0);
-    if (room(link, LENGTH_MAX))
-        put_length(link, '*', argc);
+    redis_output_begin(&link->output, argc);
 }
 
 void redis_link_arg(struct redis_link *link, const char *bytes, size_t len)
 {
-    if (!room(link, LENGTH_MAX + len + 2))
-        return;
-    put_length(link, '$', len);
-    put(link, bytes, len);
-    put(link, "\r\n", 2);
+    redis_output_arg(&link->output, bytes, len);
 }
 
 void redis_link_arg_str(struct redis_link *link, const char *s)
 {
-    redis_link_arg(link, s, strlen(s));
+    redis_output_arg_str(&link->output, s);
 }
 
 void redis_link_arg_int(struct redis_link *link, int64_t n)
 {
-    char digits[24], *end = digits + sizeof(digits), *at = digits_before(end, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
+    redis_output_arg_int(&link->output, n);
+}
 
-    if (n < 0)
-        *--at = '-';
-    redis_link_arg(link, at, (size_t)(end - at));
+/* Of a command that could not be written as a whole the rest must never follow. */
+static void end_command(struct redis_link *link)
+{
+    if (link->output.failed)
+        redis_link_drop(link, "out of memory");
 }
 
 void redis_link_send(struct redis_link *link, struct redis_command *command, int64_t deadline_us)
@@ -277,69 +207,25 @@ void redis_link_send(struct redis_link *link, struct redis_command *command, int
     link->last = &command->next;
     link->in_flight++;
     arm(link, deadline_us);
+    end_command(link);
 }
 
 void redis_link_send_silent(struct redis_link *link)
 {
-    (void)link; /* the bytes are in the buffer; nothing waits for an answer */
+    end_command(link); /* the bytes are in the buffer; nothing waits for an answer */
 }
 
 static void write_output(struct redis_link *link)
 {
-    while (link->output_sent < link->output_len) {
-        struct iovec part = {link->output + link->output_sent, link->output_len - link->output_sent};
-        ssize_t n = stream_write(&link->stream, &part, 1);
-        if (n > 0) {
-            link->output_sent += (size_t)n;
-            continue;
-        }
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            watch(link, EV_READ | EV_WRITE | EV_PERSIST);
-            return;
-        }
+    if (redis_output_write(&link->output, &link->stream) == 0)
+        watch(link, EV_READ | EV_PERSIST);
+    else if (errno == EAGAIN || errno == EWOULDBLOCK)
+        watch(link, EV_READ | EV_WRITE | EV_PERSIST);
+    else
         redis_link_drop(link, strerror(errno));
-        return;
-    }
-    link->output_len = link->output_sent = 0;
-    watch(link, EV_READ | EV_PERSIST);
 }
 
 /* ---- reading ---- */
-
-#if HIREDIS_MAJOR >= 1
-typedef size_t element_count;
-#else
-typedef int element_count;
-#endif
-
-/* A number of elements is believed before any of them is there: a few bytes must not be worth gigabytes. */
-static void *make_array(const redisReadTask *task, element_count count)
-{
-    struct redis_link *link = task->privdata;
-
-    if (count > ELEMENTS_MAX) {
-        link->too_large = true;
-        return NULL;
-    }
-    return link->made_by->createArray(task, count);
-}
-
-static bool make_reader(struct redis_link *link)
-{
-    link->unfinished = 0;
-    link->too_large = false;
-    link->reader = redisReaderCreate();
-    if (!link->reader)
-        return false;
-    link->made_by = link->reader->fn;
-    link->making = *link->made_by;
-    link->making.createArray = make_array;
-    link->reader->fn = &link->making;
-    link->reader->privdata = link;
-    return true;
-}
 
 static void sign_in_reply(struct redis_link *link, const redisReply *reply)
 {
@@ -395,58 +281,45 @@ static void deliver(struct redis_link *link, const redisReply *reply)
     command->done(command, reply);
 }
 
-/* False when the stream is broken. */
-static bool deliver_all(struct redis_link *link)
+/* Returns a problem when what comes is none of Redis. */
+static const char *deliver_all(struct redis_link *link)
 {
-    void *reply;
+    redisReply *reply;
 
     for (;;) {
-        if (redisReaderGetReply(link->reader, &reply) != REDIS_OK)
-            return false;
-        if (!reply)
-            return true;
-        link->unfinished = 0;
+        const char *problem = redis_input_next(&link->input, &reply);
+        if (problem || !reply)
+            return problem;
         deliver(link, reply);
         freeReplyObject(reply);
         if (link->state == LINK_STOPPED)
-            return true;
+            return NULL;
     }
-}
-
-/* False when the stream is broken, or what comes has no end. */
-static bool take_input(struct redis_link *link, size_t len)
-{
-    link->unfinished += len;
-    if (redisReaderFeed(link->reader, link->read_buffer, len) != REDIS_OK || !deliver_all(link))
-        return false;
-    link->too_large = link->state != LINK_STOPPED && link->unfinished > ANSWER_MAX;
-    return !link->too_large;
 }
 
 /* Reads what is there. Returns a problem when the connection is over. */
 static const char *read_input(struct redis_link *link)
 {
-    for (;;) {
-        ssize_t n = stream_read(&link->stream, link->read_buffer, READ_SIZE);
+    const char *problem;
+
+    do {
+        ssize_t n = redis_input_read(&link->input, &link->stream);
         if (n == 0)
             return "Redis closed the connection";
         if (n < 0) {
-            if (errno == EINTR)
-                continue;
             if (errno != EAGAIN && errno != EWOULDBLOCK)
                 return tls_stream_problem(&link->stream)[0] ? tls_stream_problem(&link->stream) : strerror(errno);
             if (link->stream.read_wants_room)
                 watch(link, EV_READ | EV_WRITE | EV_PERSIST);
             return NULL;
         }
-        if (!take_input(link, (size_t)n))
-            return link->too_large ? "an answer from there is larger than any of Redis to pawl"
-                                   : "the server there does not speak the Redis protocol";
+        problem = deliver_all(link);
+        if (problem)
+            return problem;
         if (link->state == LINK_STOPPED || link->drop_problem)
             return link->drop_problem;
-        if ((size_t)n < READ_SIZE && !link->stream.more)
-            return NULL;
-    }
+    } while (link->input.more);
+    return NULL;
 }
 
 /* ---- connecting ---- */
@@ -476,6 +349,7 @@ static void sign_in(struct redis_link *link)
     redis_link_arg_str(link, "SETNAME");
     redis_link_arg_str(link, "pawl");
     link->sign_in_left++;
+    end_command(link);
 }
 
 /* TLS: the handshake goes on whenever the socket is ready for what it wants. */
@@ -500,7 +374,7 @@ static void begin_stream(struct redis_link *link)
     const struct redis_url *url = &link->config.url;
     int fd = link->dial.fd;
 
-    if (!make_reader(link)) {
+    if (redis_input_open(&link->input) != 0) {
         link_fail(link, "out of memory");
         return;
     }
@@ -707,12 +581,12 @@ struct redis_link *redis_link_new(struct event_base *base, const struct clock *c
     if (getrandom(&link->jitter, sizeof(link->jitter), GRND_NONBLOCK) < 0)
         link->jitter = (unsigned)getpid();
     redis_url_show(&config->url, link->shown, sizeof(link->shown));
-    link->read_buffer = malloc(READ_SIZE);
+    redis_output_init(&link->output);
     link->io = event_new(base, -1, 0, on_io, link);
     link->step = event_new(base, -1, 0, on_step, link);
     link->timer = evtimer_new(base, on_timer, link);
     link->alarm = evtimer_new(base, on_alarm, link);
-    if (!link->read_buffer || !link->io || !link->step || !link->timer || !link->alarm) {
+    if (redis_input_init(&link->input) != 0 || !link->io || !link->step || !link->timer || !link->alarm) {
         redis_link_free(link);
         return NULL;
     }
@@ -775,8 +649,8 @@ void redis_link_free(struct redis_link *link)
         event_free(link->timer);
     if (link->alarm)
         event_free(link->alarm);
-    free(link->read_buffer);
-    free(link->output);
+    redis_input_free(&link->input);
+    redis_output_close(&link->output);
     free(link);
 }
 
@@ -802,7 +676,7 @@ uint64_t redis_link_connects(const struct redis_link *link)
 
 bool redis_link_can_send(const struct redis_link *link)
 {
-    return redis_link_is_open(link) && link->in_flight < IN_FLIGHT_MAX && link->output_len - link->output_sent < OUTPUT_MAX;
+    return redis_link_is_open(link) && link->in_flight < IN_FLIGHT_MAX && redis_output_pending(&link->output) < OUTPUT_MAX;
 }
 
 void redis_link_drop(struct redis_link *link, const char *problem)

@@ -102,10 +102,18 @@ rules() {
             breach("redis_store is above the other redis_*, and alone sees redis_calls and redis_hints")
         if (in_daemon && included == "redis_question" && stem ~ /^redis_/ && stem !~ /^redis_(question|calls)$/)
             breach("only redis_calls asks by redis_question")
+        if (in_daemon && included == "redis_flight" && stem ~ /^redis_/ && stem !~ /^redis_(flight|calls)$/)
+            breach("what is in flight is seen by redis_calls alone")
+        if (stem == "redis_flight" && in_daemon && included ~ /^redis_/ && included !~ /^redis_(flight|link)$/)
+            breach("redis_flight knows the commands of the link, and not what they are for")
         if (in_daemon && included == "redis_dial" && stem ~ /^redis_/ && stem !~ /^redis_(dial|link)$/)
             breach("only redis_link dials")
         if (stem == "redis_dial" && in_daemon && included ~ /^redis_/ && included !~ /^redis_(dial|url)$/)
             breach("redis_dial is below the link")
+        if (in_daemon && included ~ /^redis_(input|output)$/ && stem != included && stem != "redis_link")
+            breach("bytes to and from Redis go through redis_link")
+        if (stem ~ /^redis_(input|output)$/ && in_daemon && included ~ /^redis_/ && included != stem)
+            breach("redis_input and redis_output are below the link, and know nothing of each other")
         if (stem ~ /^redis_(life|answer)$/ && in_daemon && included ~ /^redis_/ && included !~ /^redis_(life|answer|link|script)$/)
             breach("redis_life and redis_answer are the lowest but for the link")
         if (stem ~ /^redis_/ && in_daemon && included ~ /^http/)
@@ -222,11 +230,22 @@ daemon/redis_calls.c|"daemon/redis_store.h"|yes
 daemon/redis_hints.c|"daemon/redis_calls.h"|yes
 daemon/redis_store.c|"daemon/redis_question.h"|yes
 daemon/redis_answer.c|"daemon/redis_question.h"|yes
+daemon/redis_calls.c|"daemon/redis_flight.h"|no
+daemon/redis_store.c|"daemon/redis_flight.h"|yes
+daemon/redis_flight.h|"daemon/redis_link.h"|no
+daemon/redis_flight.c|"daemon/redis_backlog.h"|yes
 daemon/redis_life.h|"daemon/redis_link.h"|no
 daemon/redis_link.c|"daemon/redis_dial.h"|no
 daemon/redis_sentinel.c|"daemon/redis_dial.h"|yes
 daemon/redis_dial.c|"daemon/redis_url.h"|no
 daemon/redis_dial.c|"daemon/redis_link.h"|yes
+daemon/redis_link.c|"daemon/redis_output.h"|no
+daemon/redis_question.c|"daemon/redis_output.h"|yes
+daemon/redis_input.c|"daemon/redis_output.h"|yes
+daemon/redis_output.c|"daemon/redis_link.h"|yes
+daemon/redis_input.h|<hiredis/hiredis.h>|no
+daemon/redis_input.c|<event2/event.h>|yes
+daemon/redis_output.c|"daemon/stream.h"|no
 daemon/redis_store.c|"daemon/store.h"|no
 daemon/redis_store.c|"daemon/redis_script.h"|no
 daemon/store.h|"daemon/redis_store.h"|yes
