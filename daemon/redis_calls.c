@@ -30,7 +30,7 @@ struct redis_calls {
     struct redis_calls_callbacks callbacks;
     int64_t timeout_us;
     bool going;   /* calls may be sent, as far as there is room */
-    bool leading; /* what comes goes ahead of what waits */
+    bool leading; /* what comes is what the node owes */
     bool stopped;
     struct redis_backlog waiting;
     size_t open;                              /* taken and not done */
@@ -515,7 +515,7 @@ void redis_calls_send(struct redis_calls *c, struct store_call *call)
     if (c->going && c->waiting.count == 0 && has_room(c))
         send_now(c, call);
     else
-        wait_for_turn(c, c->leading && call->op != STORE_PUT_BACK ? BACKLOG_FIRST : redis_backlog_lane(&c->waiting, call), call);
+        wait_for_turn(c, c->leading && call->op != STORE_PUT_BACK ? BACKLOG_OWED : redis_backlog_lane(&c->waiting, call), call);
 }
 
 void redis_calls_turn(struct redis_calls *c)

@@ -55,9 +55,10 @@ void redis_calls_fail(struct redis_calls *c, struct store_call *call, const char
 void redis_calls_lost(struct redis_calls *c, struct store_call *call);
 void redis_calls_done(struct redis_calls *c, struct store_call *call); /* its result stands */
 
-void redis_calls_go(struct redis_calls *c);                 /* attached: calls are sent, those that waited first */
-void redis_calls_halt(struct redis_calls *c);               /* the connection or the life of the data ended: all that is not sent waits */
-void redis_calls_lead(struct redis_calls *c, bool leading); /* while true what comes goes ahead of what waits; for right before the go */
+void redis_calls_go(struct redis_calls *c);   /* attached: calls are sent, those that waited first */
+void redis_calls_halt(struct redis_calls *c); /* the connection or the life of the data ended: all that is not sent waits */
+void redis_calls_lead(struct redis_calls *c,
+                      bool leading); /* while true what comes is what the node owes (redis_backlog.h); for right before the go */
 void redis_calls_fail_waiting(struct redis_calls *c, const char *problem);
 void redis_calls_turn(
     struct redis_calls *c); /* the end of a turn of the loop: sends the plain calls of it, and what waits and has room now */

@@ -10,7 +10,7 @@ import pytest
 
 from pawltest.fixtures import LONG
 from pawltest.http import Conn, lock_path
-from pawltest.residue import until_clean
+from pawltest.residue import residue, until_clean
 from pawltest.wait import until
 from pawltest.waiters import LONG_TTL, Waiter, close_all, gather, hold, look, new_id
 
@@ -157,3 +157,33 @@ def test_p8_p9_a_burst_into_a_frozen_redis_is_answered_in_time(world, redis):
     redis.sigcont()
     pawld.wait_ready()
     until_clean(redis)
+
+
+@pytest.mark.deadline(300)
+def test_p8_p9_who_left_while_redis_was_away_keeps_no_holder_waiting(world, redis):
+    """Broken: when Redis is back, the places of all who left meanwhile are given up before any renewal or release is sent, so that those are too late."""
+    count, kept = (8000, 40) if LONG else (2500, 20)
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, MORE)
+    api = pawld.api()
+    mine = [hold(api, f"mine/{i}") for i in range(kept)]
+    conns = crowd(pawld, count + kept)
+    waiters = [Waiter(pawld.address, f"mine/{i % kept}", 600_000, conn=conns[i]) for i in range(count)]
+    until(lambda: sum(redis.command("ZCARD", f"pawl:{{0}}:queue:mine/{i}") for i in range(kept)) == count, 120, "all have their place")
+    proxy.slam = True
+    proxy.cut()
+    pawld.wait_not_ready()
+    close_all(waiters)
+    until(lambda: pawld.api().metrics()["pawl_waiters"] == 0, 60, "all have left")
+    proxy.rate_up = 150_000
+    proxy.slam = False
+    pawld.wait_ready()
+    held = [Asked(conns[count + i], ("renew", "release")[i % 2], f"mine/{i}", lease_id=mine[i]["lease_id"]) for i in range(kept)]
+    statuses = answers(held)
+    tell(pawld, statuses)
+    proxy.rate_up = None
+    assert statuses == {200: kept}, "who holds goes first"
+    for i in range(0, kept, 2):
+        api.must("release", f"mine/{i}", lease_id=mine[i]["lease_id"])
+    close_all(conns[count:])
+    until(lambda: [key for key in residue(redis) if ":left:" not in key] == [], 60, "nobody has a place; who comes back within seconds has one again")
