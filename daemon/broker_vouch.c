@@ -69,6 +69,13 @@ static void remember_delay(struct broker *b, const struct lease *ended, int64_t 
         log_error("out_of_memory", LOG_STR("what", "lease table"));
 }
 
+/* It was given up when its release was submitted. But a renewal before it may have waited through the end of a connection, after which an answer is taken in
+ * again, and so its lease. */
+void vouch_released(const struct broker_request *r)
+{
+    lease_table_see(r->broker->leases, r->name, r->name_len, r->call.ret_token + 1);
+}
+
 /* The node that granted it forgets it; the delay is this one's to vouch for. It is counted from now: the break may have run at any moment before. */
 void vouch_broken(struct broker_request *r)
 {

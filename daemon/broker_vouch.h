@@ -14,6 +14,8 @@ struct broker_request;
 
 /* Granted, granted again, or renewed, with its ends taken (request_take_ends): this node vouches for it now. */
 void vouch_remember(struct broker_request *r);
+/* Its release was answered: it is forgotten, whatever was taken in since that was submitted. */
+void vouch_released(const struct broker_request *r);
 /* It was broken: told, forgotten, and its delay is vouched for. */
 void vouch_broken(struct broker_request *r);
 /* Another lease holds the lock: a lesser one in the table is over. */

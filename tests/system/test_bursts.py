@@ -187,3 +187,31 @@ def test_p8_p9_who_left_while_redis_was_away_keeps_no_holder_waiting(world, redi
         api.must("release", f"mine/{i}", lease_id=mine[i]["lease_id"])
     close_all(conns[count:])
     until(lambda: [key for key in residue(redis) if ":left:" not in key] == [], 60, "nobody has a place; who comes back within seconds has one again")
+
+
+def test_p3_p8_a_lease_released_after_a_renewal_that_waited_too_is_forgotten(world, redis):
+    """Broken: a renewal and the release behind it wait for their turn while the connection is lost; the renewal is answered afterwards and its lease taken in,
+    and the release does not take it out, so the next loss of data brings a lease back that nobody holds."""
+    count = 400  # more than may be on their way
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, ["--store-timeout", "20s"])
+    api = pawld.api()
+    grant = hold(api, "mine")
+    conns = crowd(pawld, count + 2)
+    proxy.stall_up = True
+    burst = [Asked(conns[i], "acquire", f"burst/{i}", lease_id=new_id(), ttl_ms=LONG_TTL) for i in range(count)]
+    until(lambda: api.metrics()["pawl_store_pending"] >= count, what="all are with the store")
+    waiting = api.metrics()["pawl_store_waiting"]
+    assert waiting > 0
+    pair = []
+    for i, verb in enumerate(("renew", "release")):
+        pair.append(Asked(conns[count + i], verb, "mine", lease_id=grant["lease_id"]))
+        until(lambda i=i: api.metrics()["pawl_store_waiting"] == waiting + i + 1, what=f"the {verb} waits")
+    proxy.cut()
+    proxy.stall_up = False
+    assert answers(burst + pair) == {200: count + 2}
+    assert api.metrics()["pawl_leases"] == count, "the released lease is vouched for"
+    for one in burst:
+        api.must("release", one.name, lease_id=one.params["lease_id"])
+    close_all(conns)
+    until_clean(redis)
