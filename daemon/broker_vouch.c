@@ -34,29 +34,42 @@
 
 /* ---- taken in, and let out ---- */
 
-void vouch_remember(struct broker_request *r)
+static void remember(struct broker *b, const struct store_call *call, int64_t until_us, int64_t most_us, const char *caller)
 {
-    const struct store_call *call = &r->call;
-    struct lease lease = {.id = r->lease_id,
+    struct lease lease = {.id = call->lease_id,
                           .token = call->ret_token,
-                          .deadline_us = r->lease_until_us,
+                          .deadline_us = until_us,
                           .granted_ms = call->ret_granted_ms,
-                          .granted_us = broker_now_us(r->broker),
+                          .granted_us = broker_now_us(b),
                           .confirm = call->ret_confirm,
                           .delay_ms = call->holder.delay_ms,
-                          .most_us = r->most_until_us,
-                          .caller = r->caller,
-                          .caller_len = strlen(r->caller),
-                          .name = r->name,
-                          .name_len = r->name_len,
+                          .most_us = most_us,
+                          .caller = caller,
+                          .caller_len = strlen(caller),
+                          .name = call->name,
+                          .name_len = call->name_len,
                           .owner = call->holder.owner,
                           .owner_len = call->holder.owner_len};
 
-    tell_outlived(r->broker, r->name, r->name_len, lease.token, &lease.id);
-    if (lease_table_put(r->broker->leases, &lease) != 0)
+    tell_outlived(b, call->name, call->name_len, lease.token, &lease.id);
+    if (lease_table_put(b->leases, &lease) != 0)
         log_error("out_of_memory", LOG_STR("what", "lease table"));
-    lease_table_see(r->broker->delays, r->name, r->name_len, call->ret_token);
-    broker_set_alarm(r->broker);
+    lease_table_see(b->delays, call->name, call->name_len, call->ret_token);
+    broker_set_alarm(b);
+}
+
+void vouch_remember(struct broker_request *r)
+{
+    remember(r->broker, &r->call, r->lease_until_us, r->most_until_us, r->caller);
+}
+
+/* Who asked is not known any more: where there are rules, release-all does not find a lease that came from another node so. */
+void vouch_done_late(struct broker *b, const struct store_call *call)
+{
+    const struct store_holder *holder = &call->holder;
+
+    remember(b, call, call->sent_us + call->ret_ttl_ms * 1000, holder->most_ms > 0 ? call->sent_us + holder->most_ms * 1000 : INT64_MAX,
+             "");
 }
 
 /* A lease ended otherwise than by its release: nobody is granted the lock until then. */

@@ -215,3 +215,37 @@ def test_p3_p8_a_lease_released_after_a_renewal_that_waited_too_is_forgotten(wor
         api.must("release", one.name, lease_id=one.params["lease_id"])
     close_all(conns)
     until_clean(redis)
+
+
+@pytest.mark.deadline(120)
+def test_p1_p3_a_renewal_that_was_answered_too_late_is_vouched_for(world, redis):
+    """Broken: a renewal through another node waits for its turn, and is answered after its time. The node that granted is told to forget the lease, the other
+    one does not take in what it told nobody, and the next loss of data gives the lock away under its holder."""
+    timeout_s = 4.0
+    args = ["--store-timeout", "4s", "--recovery-window", "8s"]
+    first = world.pawld(redis, args)
+    proxy = world.proxy(redis.address)
+    second = world.pawld(proxy.redis_url, args)
+    first.wait_ready(60)
+    grant = hold(first.api(), "mine")
+    before = link_of(second)
+    conns = crowd(second, 2)
+    proxy.delay_down_s = 0.55 * timeout_s
+    conns[0].send_request("POST", "/v1/renew", {"leases": [{"name": f"nobody/{i}", "lease_id": new_id()} for i in range(256)]})  # as many as may be on their way
+    until(lambda: second.api().metrics()["pawl_store_pending"] >= 256, what="they are on their way")
+    renewal = Asked(conns[1], "renew", "mine", lease_id=grant["lease_id"], ttl_ms=LONG_TTL)
+    until(lambda: second.api().metrics()["pawl_store_waiting"] == 1, what="the renewal waits")
+    assert conns[0].read_reply().status == 200
+    assert answers([renewal]) == {503: 1}
+    assert redis.command("GET", redis.lock_key("mine")).split()[2] == second.log("started")[0]["node"], "it was done"
+    proxy.delay_down_s = 0.0
+    until(lambda: second.api().metrics()["pawl_store_pending"] == 0 and first.api().metrics()["pawl_leases"] == 0, what="the answer came, and the message")
+    assert link_of(second) == before
+    until(lambda: second.api().metrics()["pawl_leases"] == 1, 5, "the node that renewed vouches for it")
+    redis.command("FLUSHALL")
+    until(lambda: redis.holds("mine"), 60, "it is put back")
+    until(lambda: first.ready() and second.ready(), 60, "the window is over")
+    assert first.api().must("renew", "mine", lease_id=grant["lease_id"])["token"] == grant["token"]
+    first.api().must("release", "mine", lease_id=grant["lease_id"])
+    close_all(conns)
+    until_clean(redis)
