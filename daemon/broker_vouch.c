@@ -82,13 +82,6 @@ static void remember_delay(struct broker *b, const struct lease *ended, int64_t 
         log_error("out_of_memory", LOG_STR("what", "lease table"));
 }
 
-/* It was given up when its release was submitted. But a renewal before it may have waited through the end of a connection, after which an answer is taken in
- * again, and so its lease. */
-void vouch_released(const struct broker_request *r)
-{
-    lease_table_see(r->broker->leases, r->name, r->name_len, r->call.ret_token + 1);
-}
-
 /* The node that granted it forgets it; the delay is this one's to vouch for. It is counted from now: the break may have run at any moment before. */
 void vouch_broken(struct broker_request *r)
 {
@@ -158,17 +151,34 @@ static int64_t known_most_ms(const struct broker *b, const struct lease *lease)
     return lease->most_us == INT64_MAX ? 0 : left_ms > 1 ? left_ms : 1;
 }
 
+static bool is_waited_for(const struct broker_request *release)
+{
+    const struct wait_line *line = wait_queue_line(release->broker->waiters, release->name, release->name_len);
+
+    return line && wait_line_find(line, &release->lease_id, NULL);
+}
+
 /* Also what a renewal confirms whose answer is still on its way. Should a request wait here under this very lease id, it is older than this call, and its
  * grant to come is not meant. */
 static void give_up(struct broker_request *release)
 {
     struct broker *b = release->broker;
-    const struct wait_line *line = wait_queue_line(b->waiters, release->name, release->name_len);
 
-    if (line && wait_line_find(line, &release->lease_id, NULL))
+    if (is_waited_for(release))
         lease_table_drop(b->leases, release->name, release->name_len, &release->lease_id);
     else
         lease_table_give_up(b->leases, release->name, release->name_len, &release->lease_id, release->call.confirm);
+}
+
+/* It was given up when its release was submitted. But that is forgotten when a connection ends, which both this call and a renewal before it may have outlasted,
+ * and the renewal's answer may have been taken in since; or be still to come, if replicas are waited for. */
+void vouch_released(const struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    lease_table_see(b->leases, r->name, r->name_len, r->call.ret_token + 1);
+    if (!is_waited_for(r))
+        lease_table_give_up(b->leases, r->name, r->name_len, &r->lease_id, r->call.confirm);
 }
 
 static void add_known(struct broker_request *r, const struct lease *known)
