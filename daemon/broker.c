@@ -269,6 +269,11 @@ static void on_answered(void *arg, int64_t us)
     metrics_observe(((struct broker *)arg)->metrics, HISTOGRAM_STORE_RTT, us);
 }
 
+static void on_done_late(void *arg, const struct store_call *call)
+{
+    vouch_done_late(arg, call);
+}
+
 static void on_wake(void *arg, const struct lease_id *id, const char *name, size_t name_len)
 {
     if (name_len <= PAWL_NAME_MAX)
@@ -288,6 +293,7 @@ struct store_events broker_store_events(struct broker *b)
                                  .window_closed = on_window_closed,
                                  .missed = on_look,
                                  .answered = on_answered,
+                                 .done_late = on_done_late,
                                  .wake = on_wake,
                                  .forget = on_forget};
 }

@@ -35,12 +35,18 @@ static void renew_answered(struct broker_request *r)
     request_answer(r, PAWL_OK, NULL);
 }
 
+static void released(struct broker_request *r)
+{
+    tell_released(r);
+    vouch_released(r);
+    acquire_wake_of_answer(r);
+}
+
 static void release_answered(struct broker_request *r)
 {
     r->ret_token = r->call.ret_token;
     metrics_add(r->broker->metrics, METRIC_RELEASES, 1);
-    tell_released(r);
-    acquire_wake_of_answer(r);
+    released(r);
     request_answer(r, PAWL_OK, NULL);
 }
 
@@ -131,12 +137,10 @@ void calls_left(struct broker_request *r)
 {
     const struct store_call *call = &r->call;
 
-    if (call->result == STORE_DONE && r->op == STORE_RELEASE) {
-        tell_released(r);
-        acquire_wake_of_answer(r);
-    } else {
+    if (call->result == STORE_DONE && r->op == STORE_RELEASE)
+        released(r);
+    else
         tell_release_failed(r);
-    }
     if (call->result == STORE_DONE && r->op == STORE_BREAK)
         broken(r);
     if ((call->result == STORE_DONE || call->result == STORE_NOT_REPLICATED) && r->op == STORE_RENEW)

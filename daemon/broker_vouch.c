@@ -34,29 +34,42 @@
 
 /* ---- taken in, and let out ---- */
 
-void vouch_remember(struct broker_request *r)
+static void remember(struct broker *b, const struct store_call *call, int64_t until_us, int64_t most_us, const char *caller)
 {
-    const struct store_call *call = &r->call;
-    struct lease lease = {.id = r->lease_id,
+    struct lease lease = {.id = call->lease_id,
                           .token = call->ret_token,
-                          .deadline_us = r->lease_until_us,
+                          .deadline_us = until_us,
                           .granted_ms = call->ret_granted_ms,
-                          .granted_us = broker_now_us(r->broker),
+                          .granted_us = broker_now_us(b),
                           .confirm = call->ret_confirm,
                           .delay_ms = call->holder.delay_ms,
-                          .most_us = r->most_until_us,
-                          .caller = r->caller,
-                          .caller_len = strlen(r->caller),
-                          .name = r->name,
-                          .name_len = r->name_len,
+                          .most_us = most_us,
+                          .caller = caller,
+                          .caller_len = strlen(caller),
+                          .name = call->name,
+                          .name_len = call->name_len,
                           .owner = call->holder.owner,
                           .owner_len = call->holder.owner_len};
 
-    tell_outlived(r->broker, r->name, r->name_len, lease.token, &lease.id);
-    if (lease_table_put(r->broker->leases, &lease) != 0)
+    tell_outlived(b, call->name, call->name_len, lease.token, &lease.id);
+    if (lease_table_put(b->leases, &lease) != 0)
         log_error("out_of_memory", LOG_STR("what", "lease table"));
-    lease_table_see(r->broker->delays, r->name, r->name_len, call->ret_token);
-    broker_set_alarm(r->broker);
+    lease_table_see(b->delays, call->name, call->name_len, call->ret_token);
+    broker_set_alarm(b);
+}
+
+void vouch_remember(struct broker_request *r)
+{
+    remember(r->broker, &r->call, r->lease_until_us, r->most_until_us, r->caller);
+}
+
+/* Who asked is not known any more: where there are rules, release-all does not find a lease that came from another node so. */
+void vouch_done_late(struct broker *b, const struct store_call *call)
+{
+    const struct store_holder *holder = &call->holder;
+
+    remember(b, call, call->sent_us + call->ret_ttl_ms * 1000, holder->most_ms > 0 ? call->sent_us + holder->most_ms * 1000 : INT64_MAX,
+             "");
 }
 
 /* A lease ended otherwise than by its release: nobody is granted the lock until then. */
@@ -138,17 +151,34 @@ static int64_t known_most_ms(const struct broker *b, const struct lease *lease)
     return lease->most_us == INT64_MAX ? 0 : left_ms > 1 ? left_ms : 1;
 }
 
+static bool is_waited_for(const struct broker_request *release)
+{
+    const struct wait_line *line = wait_queue_line(release->broker->waiters, release->name, release->name_len);
+
+    return line && wait_line_find(line, &release->lease_id, NULL);
+}
+
 /* Also what a renewal confirms whose answer is still on its way. Should a request wait here under this very lease id, it is older than this call, and its
  * grant to come is not meant. */
 static void give_up(struct broker_request *release)
 {
     struct broker *b = release->broker;
-    const struct wait_line *line = wait_queue_line(b->waiters, release->name, release->name_len);
 
-    if (line && wait_line_find(line, &release->lease_id, NULL))
+    if (is_waited_for(release))
         lease_table_drop(b->leases, release->name, release->name_len, &release->lease_id);
     else
         lease_table_give_up(b->leases, release->name, release->name_len, &release->lease_id, release->call.confirm);
+}
+
+/* It was given up when its release was submitted. But that is forgotten when a connection ends, which both this call and a renewal before it may have outlasted,
+ * and the renewal's answer may have been taken in since; or be still to come, if replicas are waited for. */
+void vouch_released(const struct broker_request *r)
+{
+    struct broker *b = r->broker;
+
+    lease_table_see(b->leases, r->name, r->name_len, r->call.ret_token + 1);
+    if (!is_waited_for(r))
+        lease_table_give_up(b->leases, r->name, r->name_len, &r->lease_id, r->call.confirm);
 }
 
 static void add_known(struct broker_request *r, const struct lease *known)

@@ -11,9 +11,14 @@
 
 struct broker;
 struct broker_request;
+struct store_call;
 
 /* Granted, granted again, or renewed, with its ends taken (request_take_ends): this node vouches for it now. */
 void vouch_remember(struct broker_request *r);
+/* Renewed or granted again, though its caller was told that the outcome is not known: store_events has the meaning. */
+void vouch_done_late(struct broker *b, const struct store_call *call);
+/* Its release was answered: it is forgotten, whatever was taken in since that was submitted. */
+void vouch_released(const struct broker_request *r);
 /* It was broken: told, forgotten, and its delay is vouched for. */
 void vouch_broken(struct broker_request *r);
 /* Another lease holds the lock: a lesser one in the table is over. */

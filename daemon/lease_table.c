@@ -27,18 +27,23 @@ struct entry {
 
 TAILQ_HEAD(entry_list, entry);
 
-#define GIVEN_UP 1024 /* more than leases have an answer on its way, as a rule. One that is crowded out may stay in the table for its ttl */
+/* Together more than leases have an answer on its way, as a rule, also when a burst waits for its turn. One that is crowded out may stay in the table for its
+ * ttl: it is the oldest of its set. */
+#define GIVEN_UP_SETS 2048
+#define GIVEN_UP_WAYS 8
 
 struct given_up { /* of this lease, whatever stands under this number or a lesser one */
-    struct lease_id id;
     uint64_t confirm;
+    struct lease_id id;
+    unsigned since; /* lease_table.answers_lost then: what was given up before an answer was last lost counts no more */
 };
 
 struct lease_table {
     struct entry *by_name;
     struct heap due;
-    struct entry_list todo, rest;       /* every entry is on one of them */
-    struct given_up given_up[GIVEN_UP]; /* by the id's hash */
+    struct entry_list todo, rest;                           /* every entry is on one of them */
+    unsigned answers_lost;                                  /* how often, and one */
+    struct given_up given_up[GIVEN_UP_SETS][GIVEN_UP_WAYS]; /* by the id's hash */
 };
 
 struct lease_table *lease_table_new(void)
@@ -48,6 +53,7 @@ struct lease_table *lease_table_new(void)
     if (table) {
         TAILQ_INIT(&table->todo);
         TAILQ_INIT(&table->rest);
+        table->answers_lost = 1;
     }
     return table;
 }
@@ -105,16 +111,27 @@ static struct entry *entry_new(const struct lease *lease)
     return entry;
 }
 
+/* Where it stands, or should: then the slot's id is another, or it is of no use any more. */
 static struct given_up *given_up(struct lease_table *table, const struct lease_id *id)
 {
-    return &table->given_up[name_hash(id->text, PAWL_LEASE_ID_LEN) % GIVEN_UP];
+    struct given_up *set = table->given_up[name_hash(id->text, PAWL_LEASE_ID_LEN) % GIVEN_UP_SETS], *worst = set;
+
+    for (struct given_up *slot = set; slot < set + GIVEN_UP_WAYS; slot++) {
+        bool counts = slot->since == table->answers_lost, worst_counts = worst->since == table->answers_lost;
+        if (counts && strcmp(slot->id.text, id->text) == 0)
+            return slot;
+        if (counts == worst_counts ? slot->confirm < worst->confirm : !counts)
+            worst = slot;
+    }
+    return worst;
 }
 
 static bool was_given_up(struct lease_table *table, const struct lease *lease)
 {
     const struct given_up *slot = given_up(table, &lease->id);
 
-    return lease->id.text[0] && lease->confirm <= slot->confirm && strcmp(slot->id.text, lease->id.text) == 0;
+    return lease->id.text[0] && slot->since == table->answers_lost && lease->confirm <= slot->confirm &&
+           strcmp(slot->id.text, lease->id.text) == 0;
 }
 
 int lease_table_put(struct lease_table *table, const struct lease *lease)
@@ -185,14 +202,14 @@ void lease_table_give_up(struct lease_table *table, const char *name, size_t nam
     if (known && entry->lease.confirm > confirm)
         return;
     if (!known || entry->lease.confirm < confirm)
-        *given_up(table, id) = (struct given_up){*id, confirm};
+        *given_up(table, id) = (struct given_up){.confirm = confirm, .id = *id, .since = table->answers_lost};
     if (known)
         remove_entry(table, entry);
 }
 
 void lease_table_answers_lost(struct lease_table *table)
 {
-    memset(table->given_up, 0, sizeof(table->given_up));
+    table->answers_lost++;
 }
 
 void lease_table_see(struct lease_table *table, const char *name, size_t name_len, int64_t token)

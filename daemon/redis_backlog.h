@@ -4,14 +4,16 @@
  * Lanes are emptied one after the other, each in the order in which it was filled:
  *
  *     PUT_BACK   leases of this node, after a loss: what anybody may be granted depends on them
- *     FIRST      what the owner wants ahead of all that came before (its own matters, right after an attach)
  *     AGAIN      were sent, and must be sent again: they came before all below
  *     UNSENT     were about to be sent
  *     HOLDERS    renewals, releases and checks of tokens: worth more than new acquires when Redis can't do everything
+ *     OWED       what the owner has to take back, right after an attach: before others are asked to wait for it; but a crowd may have left while
+ *                Redis was away, and who holds must not be late because of it
  *     OTHERS     all else
  *
  * A renewal or release goes among OTHERS while a call about the same lease waits there: of one lease, calls leave in the order in which they came, which is
- * what makes a node's numbers for it rise (docs/internals.md, the confirm number). Acquires are never overtaken by acquires, so waiters keep their order.
+ * what makes a node's numbers for it rise (docs/internals.md, the confirm number). What is OWED may be passed: it takes back under a number that it was given
+ * before, and a lease that was renewed meanwhile stands under another. Acquires are never overtaken by acquires, so waiters keep their order.
  *
  * The calls are borrowed and chained by `next`. Nothing here calls back.
  */
@@ -24,7 +26,7 @@
 
 #include "daemon/store.h"
 
-enum backlog_lane { BACKLOG_PUT_BACK, BACKLOG_FIRST, BACKLOG_AGAIN, BACKLOG_UNSENT, BACKLOG_HOLDERS, BACKLOG_OTHERS, BACKLOG_LANES };
+enum backlog_lane { BACKLOG_PUT_BACK, BACKLOG_AGAIN, BACKLOG_UNSENT, BACKLOG_HOLDERS, BACKLOG_OWED, BACKLOG_OTHERS, BACKLOG_LANES };
 
 #define BACKLOG_MAX     65536 /* calls in all lanes */
 #define BACKLOG_BUCKETS 4096

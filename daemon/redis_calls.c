@@ -2,7 +2,7 @@
  *
  *     redis_calls_take ──► send, or in a batch of this turn ──► in flight ── answered ──► done
  *                    │              ▲                             │  │
- *                    │              │ its turn, and there is room  │  └── its time is over ──► failed; the answer to come is nobody's
+ *                    │              │ its turn, and there is room  │  └── its time is over ──► failed; the answer to come is nobody's, or done_late
  *                    └──► waiting ──┘◄── lost, or another life ────┘
  *                            └──► failed ──► done, at the end of the turn
  */
@@ -30,7 +30,7 @@ struct redis_calls {
     struct redis_calls_callbacks callbacks;
     int64_t timeout_us;
     bool going;   /* calls may be sent, as far as there is room */
-    bool leading; /* what comes goes ahead of what waits */
+    bool leading; /* what comes is what the node owes */
     bool stopped;
     struct redis_backlog waiting;
     size_t open;                              /* taken and not done */
@@ -289,15 +289,27 @@ static void take_answer(struct redis_calls *c, struct store_call *call, const re
     }
 }
 
-/* Nobody waits for it any more, but it tells what it tells of the data. */
-static void take_late_answer(struct redis_calls *c, const redisReply *reply)
+static void tell_late(struct redis_calls *c, struct store_call *call, const redisReply *reply)
+{
+    enum store_result result = redis_answer_read(call, reply);
+
+    call->result = result;
+    if (call->op == STORE_RENEW ? result == STORE_DONE : result == STORE_REPEATED)
+        c->callbacks.done_late(c->callbacks.arg, call);
+}
+
+/* Nobody waits for it any more, but it tells what it tells of the data, and of a lease. */
+static void take_late_answer(struct redis_calls *c, struct redis_late *late, const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2)
         return;
-    if (redis_answer_is(reply, "differs"))
+    if (redis_answer_is(reply, "differs")) {
         c->callbacks.differs(c->callbacks.arg);
-    else
-        redis_life_see_fence(c->life, redis_answer_number(reply, 1));
+        return;
+    }
+    redis_life_see_fence(c->life, redis_answer_number(reply, 1));
+    if (late)
+        tell_late(c, &late->call, reply);
 }
 
 static void call_answered(struct redis_command *command, const redisReply *reply)
@@ -306,15 +318,20 @@ static void call_answered(struct redis_command *command, const redisReply *reply
     struct redis_calls *c = run->arg;
     struct store_call *call = run->of[0];
     bool whole = run->whole_script;
+    struct redis_late *late = run->late;
 
     land(c, run, reply);
+    if (late)
+        late->call.sent_us = command->sent_us;
+    run->late = NULL;
     redis_flight_give(&c->flight, run);
     if (call && reply)
         take_answer(c, call, reply, whole);
     else if (call)
         redis_calls_lost(c, call);
     else if (reply)
-        take_late_answer(c, reply);
+        take_late_answer(c, late, reply);
+    free(late);
 }
 
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script)
@@ -333,6 +350,8 @@ static void send_call(struct redis_calls *c, struct store_call *call, bool whole
     run->of[0] = call;
     run->count = 1;
     run->whole_script = whole_script;
+    /* These may find a lease there, and make it this node's matter. A new grant is not meant: who asked has it taken back. */
+    run->keeps_late = call->op == STORE_RENEW || (call->op == STORE_ACQUIRE && call->comes_back);
     run->command.done = call_answered;
     redis_question_write(c->life, c->link, call, whole_script);
     send_run(c, run);
@@ -515,7 +534,7 @@ void redis_calls_send(struct redis_calls *c, struct store_call *call)
     if (c->going && c->waiting.count == 0 && has_room(c))
         send_now(c, call);
     else
-        wait_for_turn(c, c->leading && call->op != STORE_PUT_BACK ? BACKLOG_FIRST : redis_backlog_lane(&c->waiting, call), call);
+        wait_for_turn(c, c->leading && call->op != STORE_PUT_BACK ? BACKLOG_OWED : redis_backlog_lane(&c->waiting, call), call);
 }
 
 void redis_calls_turn(struct redis_calls *c)

@@ -7,7 +7,8 @@
  * with it. How many follows Redis's pace, see redis_flight.h. What waits is sent in order; see redis_backlog.h for who goes first.
  *
  * A call that was sent and is not answered by its deadline is answered UNKNOWN; its command stays in flight, and what the server says of it is no longer
- * its own. The connection is dropped when a command has no answer for the whole time-out.
+ * its own. But that it renewed a lease, or found it there already, is told (done_late), lest no node vouch for that lease. The connection is dropped when a
+ * command has no answer for the whole time-out.
  *
  * Calls of the plain kind (an acquire that does not wait, a release nobody waits for) that come in one turn of the loop leave as one run of
  * one script: most of what a script costs Redis is not its work. What turns out not to be plain comes back undone and is sent by itself.
@@ -36,6 +37,7 @@ struct redis_calls_callbacks {
     void (*differs)(void *arg);                        /* a script says that this is another life: attach anew */
     bool (*prove)(void *arg, struct store_call *call); /* "you hold it": true takes the call, until redis_calls_done or redis_calls_lost */
     void (*alarm)(void *arg, int64_t at_us);           /* redis_calls_alarm is wanted then */
+    void (*done_late)(void *arg, const struct store_call *call); /* see store_events */
 };
 
 /* All that is borrowed must outlive it. `timeout_ms`: how long Redis may take for one answer. NULL without memory. */
@@ -55,9 +57,10 @@ void redis_calls_fail(struct redis_calls *c, struct store_call *call, const char
 void redis_calls_lost(struct redis_calls *c, struct store_call *call);
 void redis_calls_done(struct redis_calls *c, struct store_call *call); /* its result stands */
 
-void redis_calls_go(struct redis_calls *c);                 /* attached: calls are sent, those that waited first */
-void redis_calls_halt(struct redis_calls *c);               /* the connection or the life of the data ended: all that is not sent waits */
-void redis_calls_lead(struct redis_calls *c, bool leading); /* while true what comes goes ahead of what waits; for right before the go */
+void redis_calls_go(struct redis_calls *c);   /* attached: calls are sent, those that waited first */
+void redis_calls_halt(struct redis_calls *c); /* the connection or the life of the data ended: all that is not sent waits */
+void redis_calls_lead(struct redis_calls *c,
+                      bool leading); /* while true what comes is what the node owes (redis_backlog.h); for right before the go */
 void redis_calls_fail_waiting(struct redis_calls *c, const char *problem);
 void redis_calls_turn(
     struct redis_calls *c); /* the end of a turn of the loop: sends the plain calls of it, and what waits and has room now */

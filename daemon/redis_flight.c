@@ -24,6 +24,7 @@ static void free_runs(struct redis_run *run)
 {
     while (run) {
         struct redis_run *next = run->next;
+        free(run->late);
         free(run);
         run = next;
     }
@@ -57,6 +58,9 @@ struct redis_run *redis_flight_take(struct redis_flight *f)
 
 void redis_flight_give(struct redis_flight *f, struct redis_run *run)
 {
+    free(run->late);
+    run->late = NULL;
+    run->keeps_late = false;
     if (f->spare_count >= SPARE_RUNS_MAX) {
         free(run);
         return;
@@ -116,6 +120,22 @@ void redis_flight_see_pace(struct redis_flight *f, int64_t now_us, bool others_w
     f->landed = 0;
 }
 
+static struct redis_late *copy_of(const struct store_call *call)
+{
+    struct redis_late *late = malloc(sizeof(*late));
+
+    if (!late)
+        return NULL;
+    late->call = *call;
+    late->call.name = late->name;
+    late->call.owner = late->owner;
+    if (call->name_len > 0)
+        memcpy(late->name, call->name, call->name_len);
+    if (call->owner_len > 0)
+        memcpy(late->owner, call->owner, call->owner_len);
+    return late;
+}
+
 /* A call that had no answer in its time makes its run late, however short that time was. */
 struct store_call *redis_flight_take_due(struct redis_flight *f, int64_t now_us, int64_t *ret_next_us)
 {
@@ -127,6 +147,8 @@ struct store_call *redis_flight_take_due(struct redis_flight *f, int64_t now_us,
             struct store_call *call = run->of[i];
             if (call && call->deadline_us <= now_us) {
                 run->of[i] = NULL;
+                if (run->keeps_late && i == 0)
+                    run->late = copy_of(call);
                 *last = call;
                 last = &call->next;
                 narrow(f, run, now_us);

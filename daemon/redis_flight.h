@@ -25,6 +25,11 @@
 #define REDIS_FLIGHT_MOST  256 /* calls in flight: the window is never wider ... */
 #define REDIS_FLIGHT_LEAST 16  /* ... nor made narrower */
 
+struct redis_late { /* a copy of a call that was taken back */
+    struct store_call call;
+    char name[PAWL_NAME_MAX], owner[PAWL_OWNER_MAX]; /* what the call borrows */
+};
+
 struct redis_run {
     struct redis_command command; /* the first field. `done` is the sender's to set, `sent_us` is set by the link */
     void *arg;                    /* the sender's */
@@ -32,6 +37,8 @@ struct redis_run {
     size_t count;
     bool whole_script;                    /* EVAL, after the server said NOSCRIPT */
     struct store_call *of[REDIS_RUN_MAX]; /* borrowed; NULL: its time was over, and it has been taken back */
+    bool keeps_late;                      /* the sender's: should of[0] be taken back, a copy of it is wanted */
+    struct redis_late *late; /* that copy, goes with the run unless it is taken out; NULL without memory, as if the answer were lost */
 };
 
 /* Embedded in its owner, who may read it. */

@@ -129,6 +129,14 @@ static void submit(struct store *seam, struct store_call *call)
         redis_calls_send(s->calls, call);
 }
 
+static void on_done_late(void *arg, const struct store_call *call)
+{
+    struct redis_store *s = arg;
+
+    if (s->events.done_late)
+        s->events.done_late(s->events.arg, call);
+}
+
 /* ---- attach ---- */
 
 static void see_window(struct redis_store *s, int64_t ticks_left)
@@ -556,7 +564,7 @@ struct redis_store *redis_store_new(struct event_base *base, const struct clock 
     struct redis_link_config link_config = {.url = config->url, .label = "commands", .max_delay_ms = MAX_DELAY_MS, .tls = config->tls};
     struct redis_link_callbacks callbacks = {.arg = s, .up = on_up, .down = on_down, .alarm = on_alarm, .turn = on_turn};
     const struct redis_calls_callbacks call_callbacks = {
-        .arg = s, .answered = on_answered, .differs = on_differs, .prove = prove, .alarm = set_alarm};
+        .arg = s, .answered = on_answered, .differs = on_differs, .prove = prove, .alarm = set_alarm, .done_late = on_done_late};
 
     if (!s)
         return NULL;

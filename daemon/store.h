@@ -139,6 +139,9 @@ struct store_events {
     void (*window_closed)(void *arg);                             /* grants can be made */
     void (*missed)(void *arg);                                    /* messages may have been lost: look at every waiter again */
     void (*answered)(void *arg, int64_t us);                      /* a call's round trip, for the histogram */
+    /* A lease was renewed, or granted again (RENEW: DONE, ACQUIRE: REPEATED), by a call that had been answered UNKNOWN before: its answer came too late for it. It
+     * may have been another node's matter, and is this one's now. The call is a copy, gone afterwards. May be NULL. */
+    void (*done_late)(void *arg, const struct store_call *call);
     void (*wake)(void *arg, const struct lease_id *lease_id, const char *name, size_t len); /* a waiter's turn may have come */
     /* This lease, which stood under this number of the node's, is over or another node's matter now. May come before the answer to the call that had that
      * number, and after the answer to one with a greater number, which it is not about. */

@@ -109,13 +109,15 @@ static void link_behind(struct wait_line *line, struct waiter *waiter, struct wa
         line->first = waiter;
 }
 
-/* Tickets rise: the place is nearly always the end. */
-static void link_in(struct wait_line *line, struct waiter *waiter)
+/* Looks for its place, behind its equals, from `at` on (NULL: from the front): a crowd must not be walked through for each of its waiters. */
+static void link_in_near(struct wait_line *line, struct waiter *waiter, struct waiter *at)
 {
-    struct waiter *at = line->last;
+    struct waiter *next;
 
     while (at && before(waiter, at))
         at = at->earlier;
+    while ((next = at ? at->later : line->first) != NULL && !before(waiter, next))
+        at = next;
     link_behind(line, waiter, at);
 }
 
@@ -166,7 +168,7 @@ int wait_queue_add(struct wait_queue *queue, struct waiter *waiter, const char *
         waiter->ticket = twin->ticket;
         link_behind(line, waiter, twin);
     } else if (index_waiter(queue, waiter)) {
-        link_in(line, waiter);
+        link_in_near(line, waiter, line->last); /* who comes anew is nearly always the last */
     } else {
         waiter->line = NULL;
         if (!line->first)
@@ -206,7 +208,7 @@ void wait_queue_remove(struct wait_queue *queue, struct waiter *waiter)
 
 void wait_queue_set_ticket(struct waiter *waiter, int64_t ticket)
 {
-    struct waiter *first = waiter->line ? wait_line_find(waiter->line, &waiter->id, NULL) : NULL, *last = first, *twin;
+    struct waiter *first = waiter->line ? wait_line_find(waiter->line, &waiter->id, NULL) : NULL, *last = first, *twin, *at;
 
     if (waiter->ticket == ticket)
         return;
@@ -219,9 +221,10 @@ void wait_queue_set_ticket(struct waiter *waiter, int64_t ticket)
     for (bool more = true; more; first = twin) { /* all twins move, and keep their order; the first may come to stand behind the last */
         more = first != last;
         twin = first->later;
+        at = first->earlier; /* tickets are given in the order of coming: the place is nearly always the one it has */
         first->ticket = ticket;
         link_out(waiter->line, first);
-        link_in(waiter->line, first);
+        link_in_near(waiter->line, first, at);
     }
 }
 

@@ -4,6 +4,7 @@ import concurrent.futures
 
 import pytest
 
+from pawltest.http import lock_path
 from pawltest.pawld import run
 from pawltest.wait import always, until
 from pawltest.waiters import new_id
@@ -246,3 +247,30 @@ def test_dev_has_no_replicas():
     """Broken: --dev takes an option under which nothing could ever be granted."""
     code, _, problem = run("--dev", "--min-replicas", "1")
     assert code == 2 and "--min-replicas" in problem
+
+
+def test_p3_p8_a_release_that_is_answered_before_the_renewal_it_follows(world, pair, name):
+    """Broken: both outlast a connection, the renewal then waits for replicas longer than the release takes, and its lease is taken in after it was released."""
+    master, replica = pair
+    proxy = world.proxy(master.address)
+    pawld = world.pawld(proxy.redis_url, [*fast("2s"), "--store-timeout", "20s"])
+    api = pawld.api()
+    grant = api.must("acquire", name, ttl_ms=LONG_TTL)
+    numbers = api.metrics
+    freeze(replica)
+    renewal, crowd, release = pawld.conn(60), pawld.conn(60), pawld.conn(60)
+    renewal.send_request("POST", lock_path(name, "renew"), {"lease_id": grant["lease_id"]})
+    until(lambda: numbers()["pawl_store_pending"] == 1, what="it is on its way, or waits for the replica")
+    proxy.stall_up = True
+    crowd.send_request("POST", "/v1/renew", {"leases": [{"name": f"{name}/{i}", "lease_id": new_id()} for i in range(256)]})  # as many as may be on their way
+    until(lambda: numbers()["pawl_store_pending"] >= 257, what="the way is full")
+    release.send_request("POST", lock_path(name, "release"), {"lease_id": grant["lease_id"]})
+    until(lambda: numbers()["pawl_store_waiting"] == 1, what="the release waits")
+    proxy.cut()
+    proxy.stall_up = False
+    assert release.read_reply().status == 200
+    assert renewal.read_reply().status == 503
+    assert crowd.read_reply().status == 200
+    assert numbers()["pawl_leases"] == 0, "the released lease is vouched for"
+    assert not master.holds(name)
+    replica.sigcont()

@@ -359,6 +359,30 @@ START_TEST(H7_an_answer_that_comes_after_the_message_about_it_is_not_taken_in)
 }
 END_TEST
 
+/* Broken: under load the answers of many renewals are still to come when their leases are released, and the table remembers too few of these. */
+START_TEST(P3_P8_the_late_answers_of_a_burst_are_not_taken_in)
+{
+    enum { BURST = 1000 };
+    struct lease lease = {.token = 5, .deadline_us = 100, .most_us = INT64_MAX, .owner = "", .caller = ""};
+    char name[16];
+
+    for (int round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < BURST; i++) {
+            snprintf(name, sizeof(name), "lock %u", i);
+            snprintf(lease.id.text, sizeof(lease.id.text), "%08x-0000-4000-8000-000000000000", i);
+            lease.name = name;
+            lease.name_len = strlen(name);
+            lease.confirm = 1 + i; /* renewed, then released by a later call */
+            if (round == 0)
+                lease_table_give_up(table, name, lease.name_len, &lease.id, BURST + 1 + i);
+            else
+                ck_assert_int_eq(lease_table_put(table, &lease), 0);
+        }
+    }
+    ck_assert_uint_eq(lease_table_count(table), 0);
+}
+END_TEST
+
 START_TEST(P10_leases_without_an_id_are_entries_like_others)
 {
     struct lease delay = {.token = 5, .deadline_us = 100, .delay_ms = 7, .most_us = INT64_MAX, .name = "L", .name_len = 1, .owner = ""};
@@ -434,6 +458,7 @@ int main(void)
     tcase_add_test(tcase, random_steps_agree_with_an_array);
     tcase_add_test(tcase, P3_H7_a_message_about_an_earlier_confirmation_drops_nothing);
     tcase_add_test(tcase, H7_an_answer_that_comes_after_the_message_about_it_is_not_taken_in);
+    tcase_add_test(tcase, P3_P8_the_late_answers_of_a_burst_are_not_taken_in);
     tcase_add_test(tcase, P10_leases_without_an_id_are_entries_like_others);
     tcase_add_test(tcase, P11_a_bound_only_ever_comes_nearer);
     tcase_add_test(tcase, a_walk_shows_each_with_its_caller_until_it_has_enough);

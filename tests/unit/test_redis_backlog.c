@@ -89,12 +89,12 @@ START_TEST(P4_of_one_lease_nothing_is_passed)
 }
 END_TEST
 
-START_TEST(what_was_sent_or_is_wanted_first_goes_first)
+START_TEST(P9_what_was_sent_goes_first_and_holders_before_what_is_owed)
 {
     struct store_call *o = add(STORE_ACQUIRE, 1), *h = add(STORE_RENEW, 2), *u = add_to(BACKLOG_UNSENT, make(STORE_ACQUIRE, 3, 1000)),
-                      *again = add_to(BACKLOG_AGAIN, make(STORE_ACQUIRE, 4, 1000)), *f = add_to(BACKLOG_FIRST, make(STORE_CANCEL, 5, 1000)),
-                      *p = add(STORE_PUT_BACK, 6);
-    struct store_call *const wanted[] = {p, f, again, u, h, o};
+                      *again = add_to(BACKLOG_AGAIN, make(STORE_ACQUIRE, 4, 1000)),
+                      *owed = add_to(BACKLOG_OWED, make(STORE_CANCEL, 5, 1000)), *p = add(STORE_PUT_BACK, 6);
+    struct store_call *const wanted[] = {p, again, u, h, owed, o};
 
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
         expect(wanted[i]);
@@ -170,7 +170,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, start, NULL);
     tcase_add_test(tcase, P6_acquires_keep_their_order_and_holders_pass_them);
     tcase_add_test(tcase, P4_of_one_lease_nothing_is_passed);
-    tcase_add_test(tcase, what_was_sent_or_is_wanted_first_goes_first);
+    tcase_add_test(tcase, P9_what_was_sent_goes_first_and_holders_before_what_is_owed);
     tcase_add_test(tcase, P9_what_is_too_late_is_taken_out_of_every_lane);
     tcase_add_test(tcase, many_leases_are_told_apart_whatever_the_order_they_leave_in);
     tcase_add_test(tcase, P9_it_is_bounded);

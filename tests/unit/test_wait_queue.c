@@ -9,7 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "daemon/wait_queue.h"
 #include "tests/lib/dice.h"
@@ -97,6 +99,33 @@ START_TEST(P6_a_ticket_moves_its_waiter_to_its_place)
     wait_queue_set_ticket(&d, 3); /* of one that does not wait: kept for later */
     ck_assert_int_eq(d.ticket, 3);
     ck_assert_str_eq(order("L"), "cab");
+}
+END_TEST
+
+/* Broken: who gets a ticket is looked for a place from the end of the line on, past all who have none yet. A crowd that comes at one moment then keeps the
+ * only thread for seconds. */
+START_TEST(P9_a_crowd_gets_its_tickets_without_a_walk_through_the_line)
+{
+    enum { CROWD = 100000 };
+    struct waiter *crowd = calloc(CROWD, sizeof(*crowd)), *at;
+    clock_t began = clock(), took;
+
+    ck_assert_ptr_nonnull(crowd);
+    for (unsigned i = 0; i < CROWD; i++) {
+        snprintf(crowd[i].id.text, sizeof(crowd[i].id.text), "%08x-0000-4000-8000-000000000000", i);
+        add(&crowd[i], "L", 0);
+    }
+    for (unsigned i = 0; i < CROWD; i++)
+        wait_queue_set_ticket(&crowd[i], i + 1);
+    took = clock() - began;
+    at = wait_line_first(line_of("L"));
+    for (unsigned i = 0; i < CROWD; i++, at = at->later)
+        ck_assert_ptr_eq(at, &crowd[i]);
+    ck_assert_ptr_null(at);
+    for (unsigned i = 0; i < CROWD; i++)
+        wait_queue_remove(queue, &crowd[i]);
+    free(crowd);
+    ck_assert_msg(took < 3 * CLOCKS_PER_SEC, "%ld ms of processor time", (long)(took / (CLOCKS_PER_SEC / 1000)));
 }
 END_TEST
 
@@ -426,6 +455,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, start, stop);
     tcase_add_test(tcase, P6_tickets_order_a_line_and_those_without_stand_last);
     tcase_add_test(tcase, P6_a_ticket_moves_its_waiter_to_its_place);
+    tcase_add_test(tcase, P9_a_crowd_gets_its_tickets_without_a_walk_through_the_line);
     tcase_add_test(tcase, P6_equal_tickets_stand_in_the_order_they_came);
     tcase_add_test(tcase, P8_the_last_waiter_takes_the_line_with_it);
     tcase_add_test(tcase, a_waiter_is_found_by_its_lease_id);
