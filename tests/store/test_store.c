@@ -1487,7 +1487,6 @@ int main(void)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
         tcase_add_checked_fixture(all[i], start, rig_stop);
-        tcase_set_timeout(all[i], 60);
         suite_add_tcase(suite, all[i]);
     }
     tcase_add_test(calls, P1_a_lock_has_one_holder_and_tells_who_it_is);

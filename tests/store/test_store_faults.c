@@ -1477,7 +1477,6 @@ int main(void)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
         tcase_add_checked_fixture(all[i], start, rig_stop);
-        tcase_set_timeout(all[i], 60);
         suite_add_tcase(suite, all[i]);
     }
     tcase_add_test(silence, P9_C23_a_frozen_redis_leaves_no_call_unanswered_beyond_its_deadline);

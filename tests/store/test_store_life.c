@@ -1022,7 +1022,6 @@ int main(void)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
         tcase_add_checked_fixture(all[i], start, rig_stop);
-        tcase_set_timeout(all[i], 60);
         suite_add_tcase(suite, all[i]);
     }
     tcase_add_test(lives, P2_the_first_life_begins_at_the_clock);

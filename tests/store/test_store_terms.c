@@ -602,7 +602,6 @@ int main(void)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
         tcase_add_checked_fixture(all[i], start, rig_stop);
-        tcase_set_timeout(all[i], 60);
         suite_add_tcase(suite, all[i]);
     }
     tcase_add_test(delay, P10_after_an_expiry_nobody_is_granted_for_the_delay);
