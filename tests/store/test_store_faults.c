@@ -1156,8 +1156,18 @@ static void settle(struct asked *a)
     }
 }
 
-/* Each round every lock is asked for through both nodes at once while something happens to Redis. One at most may hold it, with a greater token than
- * ever before; then everything is given up, and nothing is left. */
+/* Without an outcome, which nothing but the time that a busy machine took excuses: what was asked before is answered with one, whatever becomes of the
+ * connection. */
+static bool came_too_late(const struct dice *dice, int round, const struct asked *a)
+{
+    bool late = a->answered_us - a->submitted_us >= TIMEOUT_MS * 1000 / 2;
+
+    DICE_ASSERT(dice, round, a->call.result < STORE_UNAVAILABLE || late);
+    return a->call.result >= STORE_UNAVAILABLE;
+}
+
+/* Each round every lock is asked for through both nodes at once while something happens to Redis. One of them holds it, with a greater token than ever
+ * before; then everything is given up, and nothing is left. */
 START_TEST(P1_P2_P8_C24_C25_random_mischief_breaks_no_promise)
 {
     struct dice dice;
@@ -1185,17 +1195,20 @@ START_TEST(P1_P2_P8_C24_C25_random_mischief_breaks_no_promise)
         redis_server_thaw(&redis);
         redis_server_answer(&redis);
         for (int lock = 0; lock < LOCKS; lock++) {
-            int holders = 0;
+            int holders = 0, unknown = 0;
             for (int n = 0; n < 2; n++) {
                 if (answer(asked[lock][n]) != STORE_DONE) {
                     DICE_ASSERT(&dice, round, asked[lock][n]->call.result != STORE_REPEATED);
+                    unknown += came_too_late(&dice, round, asked[lock][n]);
                     continue;
                 }
                 holders++;
                 DICE_ASSERT(&dice, round, asked[lock][n]->call.ret_token > greatest[lock]);
                 greatest[lock] = asked[lock][n]->call.ret_token;
             }
-            DICE_ASSERT(&dice, round, holders == 1);
+            ck_assert_msg(holders == 1 || (holders == 0 && unknown > 0), "%d hold %c: %s and %s (TEST_SEED=%llu, round %d)", holders, 'K' + lock,
+                          result_name(asked[lock][0]->call.result), result_name(asked[lock][1]->call.result), (unsigned long long)dice.seed,
+                          round);
         }
         for (int lock = 0; lock < LOCKS; lock++) {
             settle(asked[lock][0]);
