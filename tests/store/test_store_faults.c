@@ -1206,9 +1206,9 @@ START_TEST(P1_P2_P8_C24_C25_random_mischief_breaks_no_promise)
                 DICE_ASSERT(&dice, round, asked[lock][n]->call.ret_token > greatest[lock]);
                 greatest[lock] = asked[lock][n]->call.ret_token;
             }
-            ck_assert_msg(holders == 1 || (holders == 0 && unknown > 0), "%d hold %c: %s and %s (TEST_SEED=%llu, round %d)", holders, 'K' + lock,
-                          result_name(asked[lock][0]->call.result), result_name(asked[lock][1]->call.result), (unsigned long long)dice.seed,
-                          round);
+            ck_assert_msg(holders == 1 || (holders == 0 && unknown > 0), "%d hold %c: %s and %s (TEST_SEED=%llu, round %d)", holders,
+                          'K' + lock, result_name(asked[lock][0]->call.result), result_name(asked[lock][1]->call.result),
+                          (unsigned long long)dice.seed, round);
         }
         for (int lock = 0; lock < LOCKS; lock++) {
             settle(asked[lock][0]);

@@ -856,7 +856,7 @@ START_TEST(C14_without_answers_it_is_lost_before_its_end)
     /* The margin is 200 ms, and a busy machine may wake the thread later than that; not five times in a row. */
     for (int i = 0; i < 5 && !in_time; i++) {
         struct pawl_lease *lease;
-        char name[16];
+        char name[24];
 
         snprintf(name, sizeof(name), "silent-%d", i);
         lease = take_and_keep(name, 2000);
