@@ -587,7 +587,7 @@ START_TEST(P8_tombstones_are_gone_when_the_window_has_ended)
     }
     ck_assert_int_gt(lock_pttl("L"), 0); /* never without an end (C09) */
     RUN_UNTIL(one->closed == 2, 10000);
-    RUN_UNTIL(strcmp(keys_left(), "fence incarnation node") == 0, 5000);
+    RUN_UNTIL(strcmp(keys_left(), "fence incarnation node") == 0, 20000);
 }
 END_TEST
 
