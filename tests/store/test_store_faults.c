@@ -83,7 +83,8 @@ START_TEST(P9_C23_a_frozen_redis_leaves_no_call_unanswered_beyond_its_deadline)
         EXPECT(all[op], STORE_UNKNOWN); /* sent, no answer: each may have run */
         late_by_no_more_than_slack(all[op]);
     }
-    RUN_UNTIL(!node_is_ready(one), 10000); /* the connection's silence counts from when the calls were sent, theirs from when they were asked */
+    /* the connection's silence counts from when the calls were sent, theirs from when they were asked */
+    RUN_UNTIL(!node_is_ready(one), 10000);
     ck_assert_int_ge(one->detached, 1);
     for (int i = 0; i < 100; i++) { /* now it is known to be away: at once, and nothing was done */
         struct asked *next = acquire(one, "new", 'b');
