@@ -215,11 +215,10 @@ class Group:
             if not server.running():
                 server.start()
             self.allow_replication(server)
-        master = self.master
 
-        def joined():
+        def joined():  # to whoever is the master by then: on a busy machine the sentinels may fail over once more meanwhile
             try:
-                return master.info("replication")["connected_slaves"] == str(len(self.servers) - 1)
+                return self.master.info("replication")["connected_slaves"] == str(len(self.servers) - 1)
             except (OSError, RespError):
                 return False
 
