@@ -15,7 +15,8 @@ from pawltest.fixtures import LONG
 from pawltest.wait import always, until
 from pawltest.waiters import look, standing
 
-TTL_S = 2.0
+TTL_S = 4.0  # a renewal may be 2.4 s late before anything is lost: that is what a busy machine has
+TTL = "4s"
 MARGIN_S, GRACE_S = TTL_S / 10, TTL_S / 6
 
 
@@ -89,8 +90,9 @@ def lease_end(site, name):
 @pytest.mark.parametrize("how", sorted(SILENCES))
 @pytest.mark.parametrize("kind", ["plain", "deaf"])
 def test_without_answers_cmd_is_gone_before_the_end_c14(site, runner, name, how, kind):
-    run = runner(site.server, name, "--ttl", "2s", how=kind).until_beating()
-    until(lambda: site.redis.pttl(name) > 1700, what="a fresh renewal")  # so that the end is known well
+    run = runner(site.server, name, "--ttl", TTL, how=kind).until_beating()
+    # between two renewals, so that the end is known well: the answer to the last one has surely come, and the next one is not on its way
+    until(lambda: 0.5 < TTL_S - site.redis.pttl(name) / 1000 < 0.9, what="the midst between two renewals")
     SILENCES[how](site)
     time.sleep(0.05)  # what was on its way arrives
     end = lease_end(site, name)
@@ -100,7 +102,7 @@ def test_without_answers_cmd_is_gone_before_the_end_c14(site, runner, name, how,
     assert last < end, f"CMD lived {last - end:.3f} s beyond the lease"
     if kind == "plain":  # TERM came in time, and not long before it had to
         assert last <= end - MARGIN_S + 0.05
-    assert last >= end - MARGIN_S - GRACE_S - 0.3, "CMD was stopped long before it had to be"
+    assert last >= end - MARGIN_S - GRACE_S - 1.0, "CMD was stopped long before it had to be"
     assert "lost" in run.stderr()
     if site.first.running():
         mend(site)
@@ -109,41 +111,41 @@ def test_without_answers_cmd_is_gone_before_the_end_c14(site, runner, name, how,
 
 
 def test_a_lease_that_was_deleted_is_noticed_at_the_next_renewal_c14(site, runner, name):
-    run = runner(site.server, name, "--ttl", "2s").until_beating()
+    run = runner(site.server, name, "--ttl", "8s").until_beating()
     token = run.token()
     deleted = now()
     delete(site, name)
     assert run.wait() == LOST
-    assert run.beats()[-1] - deleted < TTL_S / 3 + GRACE_S + 0.5
+    assert run.beats()[-1] - deleted < 8 / 3 + 8 / 6 + 1.5  # not as late as at the lease's end
     assert site.api.must("acquire", name, ttl_ms=1000)["token"] > token
 
 
 def test_cmd_is_gone_before_the_end_of_what_may_be_held_p11(site, runner, name):
     """Broken: renewals that can't help any more keep CMD going past the lease's end. And the delay keeps others out after it. (P10)"""
     asked = now()
-    run = runner(site.server, name, "--ttl", "2s", "--max-hold", "4s", "--lock-delay", "1s").until_beating()
+    run = runner(site.server, name, "--ttl", TTL, "--max-hold", "6s", "--lock-delay", "1s").until_beating()
     left_ms = look(site.api, name)["max_hold_left_ms"]
     end = now() + left_ms / 1000  # it begins at the grant, and pawl may be slow to start
     assert run.wait() == LOST
     last = run.beats()[-1]
-    assert asked + 4 - MARGIN_S - GRACE_S - 0.3 <= last < end
+    assert asked + 6 - MARGIN_S - GRACE_S - 1.0 <= last < end
     assert "max_hold" in run.stderr()
 
 
 def test_a_deaf_cmd_is_killed_after_the_grace_time_c14(site, runner, name):
-    run = runner(site.server, name, "--ttl", "6s", "--grace", "400ms", how="deaf").until_beating()
+    run = runner(site.server, name, "--ttl", "6s", "--grace", "1500ms", how="deaf").until_beating()
     site.api.must("brk", name, reason="test")
     until(lambda: "lost" in run.stderr(), what="pawl says that it is lost")
     told = now()
     assert run.wait() == LOST
-    assert 0.3 < run.beats()[-1] - told < 3
+    assert 0.5 < run.beats()[-1] - told < 5  # it was told a while before this test saw it
 
 
 # ---- C15: one failed or ambiguous renewal is no reason
 
 
 def test_an_outage_shorter_than_the_lease_does_not_disturb_cmd_c15(site, runner, name):
-    run = runner(site.server, name, "--ttl", "10s").until_beating()
+    run = runner(site.server, name, "--ttl", "18s").until_beating()
     kill(site)
     until(lambda: "trying again" in run.stderr(), what="a renewal has failed")
     began = now()
@@ -152,7 +154,7 @@ def test_an_outage_shorter_than_the_lease_does_not_disturb_cmd_c15(site, runner,
     host, _, port = site.first.address.rpartition(":")
     site.proxy.target = (host, int(port))
     site.first.expect_exit(-9)
-    until(lambda: site.redis.pttl(name) > 8000, what="renewed")
+    until(lambda: site.redis.pttl(name) > 14_000, what="renewed")
     beats = [at for at in run.beats() if at >= began]
     assert max(b - a for a, b in zip(beats, beats[1:])) < 2.0
     assert alive(run.cmd_pid())
@@ -163,11 +165,11 @@ def test_an_outage_shorter_than_the_lease_does_not_disturb_cmd_c15(site, runner,
 
 
 def test_lost_replies_to_renewals_are_survived_c15(site, runner, name):
-    run = runner(site.server, name, "--ttl", "2s").until_beating()
+    run = runner(site.server, name, "--ttl", TTL).until_beating()
     for _ in range(4):
         site.proxy.lose_reply_to("/renew")
         until(site.proxy.reply_was_lost, what="a reply was lost")
-    always(run.running, 2.5, "pawl goes on")
+    always(run.running, TTL_S + 0.5, "pawl goes on")
     assert "lost" not in run.stderr()
     run.signal(signal.SIGTERM)
     assert run.wait() == 143
@@ -217,7 +219,7 @@ def test_delay_is_taken_off_c39(site, runner, name, up, down):
 @pytest.mark.parametrize("kind", ["plain", "deaf"])
 def test_stopped_longer_than_its_ttl_c48(site, runner, name, kind):
     """The first thing on resume is to look at the clock: CMD is killed without a renewal."""
-    run = runner(site.server, name, "--ttl", "2s", how=kind).until_beating()
+    run = runner(site.server, name, "--ttl", TTL, how=kind).until_beating()
     run.sigstop()
     until(lambda: site.redis.pttl(name) == -2, what="the lease has ended")
     successor = site.api.must("acquire", name, ttl_ms=60000)
@@ -226,7 +228,7 @@ def test_stopped_longer_than_its_ttl_c48(site, runner, name, kind):
     resumed = now()
     run.sigcont()
     assert run.wait() == LOST
-    assert run.beats()[-1] - resumed < 1.5
+    assert run.beats()[-1] - resumed < 3
     assert not alive(run.cmd_pid())
     after = site.first.api().metrics()
     assert sum(v for k, v in after.items() if k.startswith("pawl_requests_total") and 'call="renew"' in k) == renewals
@@ -261,7 +263,7 @@ def test_stopped_while_waiting_and_granted_meanwhile_c48(site, runner, name):
 # ---- never two at once
 
 
-ROUNDS = 50 if LONG else 5
+ROUNDS = 50 if LONG else 4
 
 
 @pytest.mark.deadline(1800)
@@ -274,10 +276,10 @@ def test_never_two_cmds_at_once_c14(site, name, how):
     site.first.expect_exit(-9)
     try:
         for i in range(ROUNDS):
-            one = Runner(site.server, name, "--ttl", "2s", diary=diary, tag=f"one{i}", how="deaf" if i % 2 else "plain")
+            one = Runner(site.server, name, "--ttl", TTL, diary=diary, tag=f"one{i}", how="deaf" if i % 2 else "plain")
             runs.append(one)
             one.until_beating()
-            two = Runner(site.other, name, "--ttl", "2s", "--wait", "60s", diary=diary, tag=f"two{i}")
+            two = Runner(site.other, name, "--ttl", TTL, "--wait", "60s", diary=diary, tag=f"two{i}")
             runs.append(two)
             standing(site.api, name, 1)
             SILENCES[how](site)
@@ -337,16 +339,16 @@ def test_the_lock_alone_deleted_by_hand_ends_cmd_within_a_third_c14(site, name):
     runs = []
     try:
         for i in range(ROUNDS):
-            one = Runner(site.server, name, "--ttl", "2s", diary=diary, tag=f"one{i}")
+            one = Runner(site.server, name, "--ttl", TTL, diary=diary, tag=f"one{i}")
             runs.append(one)
             one.until_beating()
-            two = Runner(site.other, name, "--ttl", "2s", "--wait", "60s", diary=diary, tag=f"two{i}")
+            two = Runner(site.other, name, "--ttl", TTL, "--wait", "60s", diary=diary, tag=f"two{i}")
             runs.append(two)
             standing(site.api, name, 1)
             deleted = now()
             delete(site, name)
             assert one.wait() == LOST
-            assert one.beats()[-1] - deleted < TTL_S / 3 + GRACE_S + 0.5
+            assert one.beats()[-1] - deleted < TTL_S / 3 + GRACE_S + 1.0
             two.until_beating()
             assert two.token() > one.token()
             two.signal(signal.SIGTERM)

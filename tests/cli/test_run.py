@@ -228,7 +228,7 @@ def test_term_ends_the_whole_tree_before_the_release_c16(broker, runner, name):
 
 
 def test_lease_loss_ends_the_whole_tree_c16(broker, runner, name):
-    run, tree = start_tree(runner, broker.pawld.address, name, "--ttl", "2s")
+    run, tree = start_tree(runner, broker.pawld.address, name, "--ttl", "6s")
     broker.api.must("brk", name, reason="test")
     assert run.wait() == LOST
     assert [pid for pid in tree if alive(pid)] == []
@@ -246,7 +246,7 @@ def test_what_cmd_leaves_behind_is_ended_before_the_release_c16(broker, runner, 
 
 def test_a_tree_that_ignores_term_gets_kill_c16(broker, runner, name):
     deaf = 'trap "" TERM; sleep 600 & sleep 600 & echo ready; wait'
-    run = runner(broker.pawld.address, name, "--ttl", "3s", "--grace", "200ms", command=["sh", "-c", deaf])
+    run = runner(broker.pawld.address, name, "--ttl", "6s", "--grace", "200ms", command=["sh", "-c", deaf])
     until(lambda: "ready" in run.stdout() and len(sleepers(run)) == 3, what="the tree stands")
     tree = sleepers(run)
     broker.api.must("brk", name, reason="test")
@@ -266,8 +266,8 @@ def test_kill_after_a_signal_that_is_ignored_c16(broker, runner, name):
 
 
 def test_without_kill_after_cmd_may_take_its_time(broker, runner, name):
-    slow = 'trap "sleep 1; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
-    run = runner(broker.pawld.address, name, "--ttl", "1s", command=["sh", "-c", slow])
+    slow = 'trap "sleep 4; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
+    run = runner(broker.pawld.address, name, "--ttl", "3s", command=["sh", "-c", slow])
     until(lambda: "ready" in run.stdout(), what="CMD is ready")
     run.signal(signal.SIGTERM)
     assert run.wait() == 9

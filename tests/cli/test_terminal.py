@@ -28,6 +28,8 @@ class Terminal:
         env.update({"PS1": PROMPT, "TERM": "dumb", "HISTFILE": "", "P": binary(), "PY": sys.executable + " -S -E"})
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):  # who runs the tests in the background may have them ignored
+                signal.signal(number, signal.SIG_DFL)
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], env)
         self.seen = ""
         self.all = ""

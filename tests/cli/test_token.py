@@ -124,7 +124,7 @@ def test_the_token_is_for_pawl_alone(guarded):
     show = [sys.executable, "-S", "-E", "-c", "import os; print(sorted(k for k in os.environ if k.startswith('PAWL')))"]
     code, out, err = cli("run", "a/1", "--", *show, server=guarded.address, env={"PAWL_ACCESS_TOKEN": secret})
     assert code == 0 and "PAWL_TOKEN" in out and "PAWL_ACCESS_TOKEN" not in out and secret not in out + err, (out, err)
-    runner = Runner(guarded.address, "a/2", "--ttl", "2s", env={"PAWL_ACCESS_TOKEN": secret})
+    runner = Runner(guarded.address, "a/2", "--ttl", "4s", env={"PAWL_ACCESS_TOKEN": secret})
     try:
         runner.until_beating()
         begun = len(runner.beats())

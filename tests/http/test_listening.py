@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import time
 
 import pytest
 from conftest import probe_program
@@ -117,17 +118,17 @@ def test_a_unix_socket_of_somebody_else_is_not_removed_at_the_end(start_probe, t
 
 
 def test_nagle_is_off_for_clients(probe):
-    """200 replies to requests of two segments each: with Nagle and delayed acknowledgements they take 40 ms each, 8 s."""
-    import time
-
-    began = time.monotonic()
+    """200 replies to requests of two segments each: with Nagle and delayed acknowledgements nearly all would take 40 ms. A busy machine is slow to some."""
+    took = []
     with probe.connect() as conn:
         conn.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(200):
+            began = time.monotonic()
             conn.send(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n")
             conn.send(b"x")
             conn.read_reply()
-    assert time.monotonic() - began < 4
+            took.append(time.monotonic() - began)
+    assert sorted(took)[50] < 0.03, sorted(took)
 
 
 # ---- the end

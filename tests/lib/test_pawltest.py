@@ -2,12 +2,15 @@
 blind."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 from pawltest.http import Conn, parse_metrics, request_bytes
+from pawltest.process import free_port, reserve
 from pawltest.proxy import Proxy
 from pawltest.redis import RedisServer, RespConn, RespError
 from pawltest.wait import always, until
@@ -108,6 +111,17 @@ def test_until_and_always_can_fail():
         until(lambda: False, 0.05, "something")
     with pytest.raises(AssertionError, match="something"):
         always(lambda: False, 0.05, "something")
+
+
+def test_a_port_that_was_given_is_given_to_nobody_else():
+    """Broken: the port of a Redis that a test has killed goes to another test's, and the first one can't come back."""
+    port = free_port()
+    ask = "import sys; from pawltest.process import reserve; sys.exit(10 + reserve(int(sys.argv[1])))"
+    assert subprocess.run([sys.executable, "-c", ask, str(port)], check=False).returncode == 10
+    assert not reserve(port)
+    ports = {free_port() for _ in range(100)}
+    assert len(ports) == 100 and port not in ports
+    assert subprocess.run([sys.executable, "-c", ask, str(port)], check=False).returncode == 11, "for as long as it is of use"
 
 
 def test_redis_restarts_with_and_without_its_data(redis):

@@ -686,7 +686,7 @@ START_TEST(P6_C35_waiters_of_a_dead_node_hold_nobody_up)
     node_stop(dead);
     ck_assert_int_le(redis_server_int(&redis, "PTTL %s", node_key), 5000);
     redis_server_ok(&redis, "PEXPIRE %s 1", node_key); /* its heartbeat's time-out */
-    RUN_UNTIL(redis_server_int(&redis, "EXISTS %s", node_key) == 0, 2000);
+    RUN_UNTIL(redis_server_int(&redis, "EXISTS %s", node_key) == 0, 20000);
     EXPECT(release(one, "L", 'a'), STORE_DONE);
     EXPECT(queue_up(one, "L", 'c'), STORE_TURN);
     EXPECT(queue_up(two, "L", 'b'), STORE_DONE);
@@ -990,7 +990,7 @@ START_TEST(P8_C37_a_free_lock_without_waiters_leaves_nothing_in_the_store)
     ck_assert_str_eq(keys_left(), "fence incarnation node node");
     node_stop(two);
     ck_assert_int_gt(redis_server_int(&redis, "DBSIZE"), 3);
-    RUN_UNTIL(redis_server_int(&redis, "DBSIZE") == 3, 6000); /* and a node that has gone leaves nothing either */
+    RUN_UNTIL(redis_server_int(&redis, "DBSIZE") == 3, 20000); /* and a node that has gone leaves nothing either */
 }
 END_TEST
 
@@ -1487,7 +1487,6 @@ int main(void)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         tcase_add_unchecked_fixture(all[i], rig_make_folder, rig_remove_folder);
         tcase_add_checked_fixture(all[i], start, rig_stop);
-        tcase_set_timeout(all[i], 60);
         suite_add_tcase(suite, all[i]);
     }
     tcase_add_test(calls, P1_a_lock_has_one_holder_and_tells_who_it_is);

@@ -13,7 +13,7 @@ from pawltest.wait import always, until
 from pawltest.waiters import new_id
 
 LONG_TTL = 600_000
-WINDOW = ["--recovery-window", "4s"]
+WINDOW = ["--recovery-window", "6s"]  # 3541 ms are the least; the rest is for a busy machine
 
 
 def follows(pawld, server):
@@ -95,7 +95,7 @@ def test_p2_p3_failover_to_a_replica_that_was_behind(world, name):
     until(lambda: b.api().acquire(f"{name}/gone")[0] == 200, 40, "the released lock can be had again", every_s=0.2)
 
 
-@pytest.mark.deadline(240)
+@pytest.mark.deadline(600)  # the deadlines of what it waits for, and then some
 def test_p1_p2_under_load_over_failovers(world, name):
     """Broken: two clients hold one lock at once, or a later grant has the lesser token, while masters change and replicas lag. (P1, P2)
     The master dies; with PAWL_TEST_LONG=1 there is a failover by request too, which tests/chaos/test_counted_sentinel.py always has, with leases held over it."""

@@ -133,7 +133,6 @@ int main(void)
     Suite *suite = suite_create("alarm");
     TCase *tcase = tcase_create("alarm");
 
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, start, stop);
     tcase_add_test(tcase, one_that_is_not_set_keeps_no_loop_alive);
     tcase_add_test(tcase, it_rings_once_and_not_before_its_time);

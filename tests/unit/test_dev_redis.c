@@ -440,7 +440,6 @@ int main(void)
     TCase *all = tcase_create("dev_redis");
 
     tcase_add_checked_fixture(all, start, stop);
-    tcase_set_timeout(all, 60);
     tcase_add_test(all, it_serves_privately_and_keeps_nothing);
     tcase_add_test(all, stop_ends_it_and_removes_its_folder);
     tcase_add_test(all, stop_ends_one_that_hangs);

@@ -446,8 +446,6 @@ int main(void)
     Suite *suite = suite_create("http_reader");
     TCase *table = tcase_create("table"), *limits = tcase_create("limits");
 
-    tcase_set_timeout(table, 120);
-    tcase_set_timeout(limits, 120);
     tcase_add_loop_test(table, each_row_has_one_outcome_however_it_is_cut, 0, sizeof(rows) / sizeof(rows[0]));
     tcase_add_test(limits, c33_the_target_has_a_limit);
     tcase_add_test(limits, c33_the_head_has_a_limit);

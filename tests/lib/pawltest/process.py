@@ -3,6 +3,7 @@
 Children are ended by pid and nothing else. setpriv (util-linux) makes the kernel end them too when the test run itself is killed.
 """
 
+import collections
 import os
 import random
 import shutil
@@ -15,9 +16,28 @@ _SETPRIV = shutil.which("setpriv")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
+_reserved = collections.deque()
+_RESERVED_MAX = 100  # more than one test uses at a time
+
+
+def reserve(port):
+    """Nobody else's free_port on this machine gives this port, whether its server runs at the moment or not, until this process ends or has asked for so
+    many more. The reservation is the name of a socket, which needs no clearing away."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0pawltest-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    _reserved.append(name)
+    if len(_reserved) > _RESERVED_MAX:
+        _reserved.popleft().close()
+    return True
+
+
 def free_port(host="127.0.0.1"):
     """A port that is free now and lies below the range from which the kernel picks ports for outgoing connections, so that it is still
-    free when a server that was stopped wants it back."""
+    free when a server that was stopped wants it back; and that no other test has, also while its server is down."""
     for _ in range(200):
         port = random.SystemRandom().randrange(12000, 32000)
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
@@ -25,7 +45,8 @@ def free_port(host="127.0.0.1"):
                 s.bind((host, port))
             except OSError:
                 continue
-            return port
+            if reserve(port):
+                return port
     raise RuntimeError("no free port found")
 
 
