@@ -100,6 +100,8 @@ static void gather(struct api *api)
     metrics_set(m, METRIC_STORE_PENDING, store.pending);
     metrics_set(m, METRIC_STORE_WAITING, store.waiting);
     metrics_set(m, METRIC_STORE_UNSENT, store.unsent);
+    metrics_set(m, METRIC_BUSY_POLLS, store.busy_polls);
+    metrics_set(m, METRIC_VAIN_BUSY_POLLS, store.vain_busy_polls);
     metrics_set(m, METRIC_ATTACHED, store.ready);
     metrics_set(m, METRIC_RECOVERING, store.ready && store.window_open);
     metrics_set(m, METRIC_READY, store.ready && !store.window_open && !api->draining);

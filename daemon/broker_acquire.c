@@ -73,6 +73,7 @@ static void prepare_acquire(struct broker_request *r)
     r->call.queue = r->wait_ms > 0 && !b->draining;
     r->call.comes_back = r->own_lease_id;
     r->call.contended = wait_queue_line(b->waiters, r->name, r->name_len) != NULL;
+    r->call.hurry = r->woken_us != 0;
     r->call.ticket = r->waiter.ticket;
     r->call.max_waiters = b->config.max_waiters_per_lock;
     r->call.sweep_from = r->sweep ? lines_sweep_from(r) : 0;
@@ -399,6 +400,7 @@ void acquire_take_rider(struct broker_request *release)
     first->call.sweep_from = 0;
     first->carrier = release;
     release->call.rider = &first->call;
+    release->call.hurry = true;
 }
 
 /* A rider that is granted is answered before its release, but what happened to the lock is told in the order in which it happened. Whichever of the two is

@@ -294,6 +294,7 @@ static int start_store(struct daemon *d)
                                               .sentinel_password = o->sentinel_password,
                                               .min_replicas = o->min_replicas,
                                               .replica_timeout_ms = o->replica_timeout_ms,
+                                              .busy_poll_us = o->busy_poll_us,
                                               .tls = d->tls.redis};
     struct store_events events;
 

@@ -34,6 +34,8 @@
     X(STORE_PENDING,        gauge,    "pawl_store_pending",                  "Store calls without an answer yet.") \
     X(STORE_WAITING,        gauge,    "pawl_store_waiting",                  "Store calls that wait to be sent, many being on their way.") \
     X(STORE_UNSENT,         counter,  "pawl_store_unsent_total",             "Store calls refused because they would have waited too long to be sent.") \
+    X(BUSY_POLLS,           counter,  "pawl_store_busy_polls_total",         "Store calls whose answer was waited for without sleeping.") \
+    X(VAIN_BUSY_POLLS,      counter,  "pawl_store_vain_busy_polls_total",    "Of these, those that ended in sleep before the answer came.") \
     X(ATTACHED,             gauge,    "pawl_store_attached",                 "1 while the store can be used.") \
     X(RECOVERING,           gauge,    "pawl_recovering",                     "1 while the recovery window is open.") \
     X(READY,                gauge,    "pawl_ready",                          "1 while grants can be made.") \

@@ -41,6 +41,7 @@ struct options {
     bool recovery_window_given;
     int64_t min_replicas;                    /* --min-replicas 0: that many must confirm a grant and a renewal */
     int64_t replica_timeout_ms;              /* --replica-timeout 500ms: how long that may take */
+    int64_t busy_poll_us;                    /* --busy-poll 200: microseconds awake for an answer that a hand-over waits for; 0: none */
     char *auth_file;                         /* --auth-file FILE: who may do what (access.h); NULL: everybody everything */
     bool insecure_listen;                    /* --insecure-listen: the latter on a network too */
     bool allow_eviction;                     /* --allow-eviction: attach to a Redis that may evict keys */

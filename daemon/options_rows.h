@@ -45,7 +45,7 @@ struct option_row {
     const char *help;
 };
 
-#define OPTION_ROW_COUNT 41
+#define OPTION_ROW_COUNT 42
 extern const struct option_row option_rows[OPTION_ROW_COUNT];
 
 /* Flags that are no options: what to do instead of serving. */

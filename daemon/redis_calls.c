@@ -25,6 +25,7 @@
 
 struct redis_calls {
     struct redis_link *link;
+    struct busy_poll *busy_poll;
     struct redis_life *life;
     struct redis_complaints *complaints;
     struct redis_calls_callbacks callbacks;
@@ -249,6 +250,8 @@ static void land(struct redis_calls *c, struct redis_run *run, const redisReply 
     if (reply && c->flight.landed == 0)
         redis_link_turn(c->link);
     redis_flight_land(&c->flight, run, reply != NULL, took_us);
+    if (!c->flight.sent)
+        busy_poll_end(c->busy_poll);
 }
 
 /* What they did will be undone by who asked: behind them, on the same connection. */
@@ -334,6 +337,12 @@ static void call_answered(struct redis_command *command, const redisReply *reply
     free(late);
 }
 
+/* An answer can be here before the loop would have slept and woken. */
+static bool is_near(const struct redis_calls *c)
+{
+    return 2 * c->flight.least_us <= busy_poll_most_us(c->busy_poll);
+}
+
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script)
 {
     struct redis_run *run;
@@ -355,6 +364,8 @@ static void send_call(struct redis_calls *c, struct store_call *call, bool whole
     run->command.done = call_answered;
     redis_question_write(c->life, c->link, call, whole_script);
     send_run(c, run);
+    if (call->hurry && is_near(c))
+        busy_poll_begin(c->busy_poll);
 }
 
 /* ---- plain calls, many at a time ---- */
@@ -597,14 +608,15 @@ uint64_t redis_calls_unsent(const struct redis_calls *c)
     return c->unsent;
 }
 
-struct redis_calls *redis_calls_new(struct redis_link *link, struct redis_life *life, struct redis_complaints *complaints,
-                                    int64_t timeout_ms, const struct redis_calls_callbacks *callbacks)
+struct redis_calls *redis_calls_new(struct redis_link *link, struct busy_poll *busy_poll, struct redis_life *life,
+                                    struct redis_complaints *complaints, int64_t timeout_ms, const struct redis_calls_callbacks *callbacks)
 {
     struct redis_calls *c = calloc(1, sizeof(*c));
 
     if (!c)
         return NULL;
     c->link = link;
+    c->busy_poll = busy_poll;
     c->life = life;
     c->complaints = complaints;
     c->callbacks = *callbacks;

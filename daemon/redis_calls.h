@@ -10,6 +10,8 @@
  * its own. But that it renewed a lease, or found it there already, is told (done_late), lest no node vouch for that lease. The connection is dropped when a
  * command has no answer for the whole time-out.
  *
+ * While a lock lies idle between two holders until a call is answered, the loop stays awake for that answer, if Redis is near enough (see busy_poll.h).
+ *
  * Calls of the plain kind (an acquire that does not wait, a release nobody waits for) that come in one turn of the loop leave as one run of
  * one script: most of what a script costs Redis is not its work. What turns out not to be plain comes back undone and is sent by itself.
  *
@@ -24,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/busy_poll.h"
 #include "daemon/redis_answer.h"
 #include "daemon/redis_life.h"
 #include "daemon/redis_link.h"
@@ -41,8 +44,8 @@ struct redis_calls_callbacks {
 };
 
 /* All that is borrowed must outlive it. `timeout_ms`: how long Redis may take for one answer. NULL without memory. */
-struct redis_calls *redis_calls_new(struct redis_link *link, struct redis_life *life, struct redis_complaints *complaints,
-                                    int64_t timeout_ms, const struct redis_calls_callbacks *callbacks);
+struct redis_calls *redis_calls_new(struct redis_link *link, struct busy_poll *busy_poll, struct redis_life *life,
+                                    struct redis_complaints *complaints, int64_t timeout_ms, const struct redis_calls_callbacks *callbacks);
 void redis_calls_free(struct redis_calls *c); /* after the link stopped; takes NULL */
 size_t redis_calls_pending(const struct redis_calls *c);
 size_t redis_calls_waiting(const struct redis_calls *c);  /* of these, how many wait for their turn */

@@ -54,6 +54,7 @@ struct redis_store {
     struct redis_life life;
     struct redis_complaints complaints;
     struct redis_link *link;
+    struct busy_poll *busy_poll;
     struct redis_calls *calls;
     struct redis_hints *hints;
     struct redis_sentinel *sentinel; /* NULL: the Redis itself is named */
@@ -521,6 +522,8 @@ static void status(const struct store *seam, struct store_status *ret)
     ret->pending = redis_calls_pending(s->calls);
     ret->waiting = redis_calls_waiting(s->calls);
     ret->unsent = redis_calls_unsent(s->calls);
+    ret->busy_polls = busy_poll_counts(s->busy_poll).begun;
+    ret->vain_busy_polls = busy_poll_counts(s->busy_poll).vain;
     ret->connects = redis_link_connects(s->link) + redis_hints_connects(s->hints);
     if (s->sentinel)
         ret->connects += redis_sentinel_connects(s->sentinel);
@@ -581,7 +584,10 @@ struct redis_store *redis_store_new(struct event_base *base, const struct clock 
     s->link = redis_link_new(base, clock, &link_config, &callbacks);
     link_config.label = "messages";
     s->hints = redis_hints_new(base, &link_config, &s->life, &s->complaints, events);
-    s->calls = s->link ? redis_calls_new(s->link, &s->life, &s->complaints, config->timeout_ms, &call_callbacks) : NULL;
+    s->busy_poll = busy_poll_new(base, clock, config->busy_poll_us);
+    s->calls = s->link && s->busy_poll
+                   ? redis_calls_new(s->link, s->busy_poll, &s->life, &s->complaints, config->timeout_ms, &call_callbacks)
+                   : NULL;
     if (!s->calls || !s->hints || !make_extras(s, base, config)) {
         redis_store_free(s);
         return NULL;
@@ -621,6 +627,7 @@ void redis_store_free(struct redis_store *s)
         return;
     redis_calls_free(s->calls);
     redis_link_free(s->link);
+    busy_poll_free(s->busy_poll);
     redis_hints_free(s->hints);
     redis_sentinel_free(s->sentinel);
     redis_replicas_free(s->replicas);

@@ -24,6 +24,7 @@ struct redis_store_config {
     const char *sentinel_user, *sentinel_password; /* NULL: none; borrowed during redis_store_new */
     int64_t min_replicas;                          /* 0: replicas are not waited for */
     int64_t replica_timeout_ms;
+    int64_t busy_poll_us;         /* how long the loop may stay awake for an answer that a lock lies idle for; 0: not at all */
     const struct tls_config *tls; /* of a URL that asks for TLS, NULL otherwise; must outlive the store, may be reloaded */
 };
 

@@ -84,6 +84,7 @@ struct store_call {
     uint64_t repeat_confirm; /* acquire, put back: another number, for a lease that is there already; unique too, and no cancel's */
     bool queue;              /* acquire: take a place when it is not free; cancel: give the place up */
     bool contended;          /* acquire, release: others are known to wait for this lock (a hint, for speed only) */
+    bool hurry;              /* acquire, release: the lock may lie idle between two holders until this is answered (another hint) */
     bool comes_back;         /* acquire: this lease id may have had a place before; cancel: it may want it back, within seconds */
     int64_t ticket;          /* acquire: the place held before, 0 none */
     int64_t max_waiters;     /* acquire: the most this lock's queue may hold */
@@ -157,6 +158,8 @@ struct store_status { /* strings are borrowed until the next turn */
     size_t pending;  /* calls without an answer yet */
     size_t waiting;  /* of these, those that wait to be sent because many are on their way */
     uint64_t unsent; /* calls answered UNAVAILABLE because they would have had to wait for too long */
+    uint64_t busy_polls,
+        vain_busy_polls; /* calls whose answer was waited for awake, and of these those for which it did not come in time */
     uint64_t connects, attaches, openings, fence_raises, errors;
 };
 

@@ -14,9 +14,8 @@
  * acquire is still on its way when the lock falls free. The load handles grants one by one, so its own part in the figure is two system
  * calls and a wake-up, as in a PUBLISH trip.
  *
- * With --trips a PUBLISH trip is measured between any two hand-overs. So both begin alike: the load was just woken by an answer, the others
- * sleep. Trips in a loop of their own are several times faster, since then nobody ever falls asleep, and would say nothing about a
- * hand-over.
+ * With --trips a PUBLISH trip is measured between any two hand-overs, so that both begin alike: the load was just woken by an answer, the others
+ * sleep. On which cores it finds the servers is the scheduler's matter (docs/benchmarks.md); with all on one core the two can be compared as they are.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"

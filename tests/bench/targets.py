@@ -65,8 +65,8 @@ def each(m):
 
 
 def trips(r):
-    """The median hand-over in medians of the PUBLISH trips between them."""
-    return r["pawl"]["handover_us"]["p50"] / r["pawl"]["trip_us"]["p50"]
+    """The median hand-over in medians of the loop of PUBLISH trips in the same round."""
+    return r["pawl"]["handover_us"]["p50"] / r["publish"]["trip_us"]["p50"]
 
 
 def of_etcd(q):

@@ -243,7 +243,8 @@ static void begin(struct world *w)
 {
     static const struct broker_config config = {.call_timeout_ms = 1000, .max_waiters = 10, .max_waiters_per_lock = 5, .poll_ms = 5000};
     static const struct broker_host host = {.alarm = no_alarm};
-    struct redis_store_config store_config = {.key_prefix = "p:", .timeout_ms = 1000, .window_ms = w->mode & 4 ? 4000 : 0};
+    struct redis_store_config store_config = {
+        .key_prefix = "p:", .timeout_ms = 1000, .window_ms = w->mode & 4 ? 4000 : 0, .busy_poll_us = 200};
     struct store_events events;
 
     memcpy(store_config.url.unix_path, socket_path, sizeof(socket_path));

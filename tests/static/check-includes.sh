@@ -65,8 +65,8 @@ rules() {
                 breach("only client/wire.c sees libcurl")
             if (inc ~ /^(hiredis|async\.h|sds\.h|read\.h|adapters\/)/ && !(room == "daemon" && stem ~ /^redis_/))
                 breach("only daemon/redis_* sees hiredis")
-            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_conns|http_run|http_front|listener|handover|stream|redis_link|redis_dial|alarm|daemon)$/))
-                breach("only http_conn, http_conns, http_run, http_front, listener, handover, stream, redis_link, redis_dial, alarm and daemon see libevent")
+            if (inc ~ /^(event2\/|event|evdns|evhttp|evutil)/ && !(room == "daemon" && stem ~ /^(http_conn|http_conns|http_run|http_front|listener|handover|stream|redis_link|redis_dial|alarm|busy_poll|daemon)$/))
+                breach("only http_conn, http_conns, http_run, http_front, listener, handover, stream, redis_link, redis_dial, alarm, busy_poll and daemon see libevent")
         }
 
         if (room != "daemon")

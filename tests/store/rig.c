@@ -113,7 +113,7 @@ static void on_forget(void *arg, const struct lease_id *id, uint64_t confirm, co
 struct node *rig_node(int64_t window_ms)
 {
     struct redis_store_config config = {
-        .key_prefix = PREFIX, .timeout_ms = TIMEOUT_MS, .window_ms = window_ms, .allow_eviction = rig_allow_eviction};
+        .key_prefix = PREFIX, .timeout_ms = TIMEOUT_MS, .window_ms = window_ms, .allow_eviction = rig_allow_eviction, .busy_poll_us = 200};
     struct store_events events = {.attached = on_attached,
                                   .detached = on_detached,
                                   .window_closed = on_window_closed,

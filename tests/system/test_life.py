@@ -43,7 +43,7 @@ def test_help_has_every_option():
         "recovery-window",
                  "allow-eviction", "auth-file", "insecure-listen", "max-connections", "request-timeout", "body-timeout", "idle-timeout", "drain-timeout", "max-wait",
                  "max-waiters",
-                 "max-waiters-per-lock", "events", "max-streams", "allow-origin", "log-level", "log-format", "config", "check-config", "version", "help"):
+                 "max-waiters-per-lock", "busy-poll", "events", "max-streams", "allow-origin", "log-level", "log-format", "config", "check-config", "version", "help"):
         assert "--" + flag in out, flag
     assert max(len(line) for line in out.splitlines()) <= 140
 

@@ -1192,3 +1192,35 @@ def test_every_answer_of_a_waiter_is_given_once(pair, name):
         assert conn.request("GET", "/healthz").status == 200
         conn.close()
     give_up(api, name, grant["lease_id"])
+
+
+# ---------------------------------------------------------------- awake for a hand-over
+
+
+def polls(api):
+    return api.metrics()["pawl_store_busy_polls_total"]
+
+
+def test_a_hand_over_and_nothing_else_keeps_the_loop_awake(world, redis, name):
+    """Broken: --busy-poll does nothing, or what is no hand-over keeps a core busy. (C46)"""
+    nodes = [world.pawld(redis, ["--busy-poll", microseconds]) for microseconds in ("1000", "0")]
+    apis = [node.api() for node in nodes]
+
+    def hand_over(holder, waiting):
+        grant = hold(apis[holder], name)
+        waiter = Waiter(nodes[waiting].address, name, 20_000, ttl_ms=5000)
+        standing(apis[holder], name, 1)
+        apis[holder].must("release", name, lease_id=grant["lease_id"])
+        waiter.granted()
+        waiter.release()
+        return polls(apis[0])
+
+    for i in range(50):
+        apis[0].must("release", name, lease_id=hold(apis[0], name)["lease_id"])
+        apis[0].must("release", f"{name}/{i}", lease_id=hold(apis[0], f"{name}/{i}")["lease_id"])
+    assert polls(apis[0]) == 0, "nobody waited"
+    until(lambda: hand_over(0, 0) > 0, deadline_s=60, what="awake for a hand-over within the node")
+    seen = polls(apis[0])
+    until(lambda: hand_over(1, 0) > seen, deadline_s=60, what="awake after another node's message")
+    hand_over(1, 1)
+    assert polls(apis[1]) == 0 and apis[1].metrics()["pawl_store_vain_busy_polls_total"] == 0

@@ -156,6 +156,7 @@ START_TEST(defaults_are_the_documented_ones)
     ck_assert_int_eq(options.max_waiters, 20000);
     ck_assert_int_eq(options.max_waiters_per_lock, 10000);
     ck_assert_int_eq(options.events, 10000);
+    ck_assert_int_eq(options.busy_poll_us, 200);
     ck_assert_int_eq(options.max_streams, 1000);
     ck_assert_uint_eq(options.allow_origin_count, 0);
     ck_assert_int_eq(options.log_level, LOG_LEVEL_INFO);
@@ -167,7 +168,7 @@ END_TEST
 START_TEST(every_option_reaches_its_field_from_every_place)
 {
     static const char *const as_flags =
-        "--events=14|--max-streams=0|"
+        "--events=14|--max-streams=0|--busy-poll=15|"
         "--listen=[::1]:1|--listen|unix:/run/p.sock|--redis=unix:///run/r.sock|--key-prefix=|--node-name|n 1|--default-ttl=2s|--min-ttl=1s|"
         "--max-ttl=3s|--max-hold=1m|--store-timeout=4s|--recovery-window=5s|--allow-eviction|--auth-file=/a|--tls-cert=/b|--tls-key=/"
         "c|--tls-client-ca=/"
@@ -177,7 +178,7 @@ START_TEST(every_option_reaches_its_field_from_every_place)
         "a.example:8443|"
         "--log-level=debug|--log-format=json";
     static const char *const as_variables =
-        "PAWL_EVENTS=14|PAWL_MAX_STREAMS=0|"
+        "PAWL_EVENTS=14|PAWL_MAX_STREAMS=0|PAWL_BUSY_POLL=15|"
         "PAWL_LISTEN=[::1]:1,unix:/run/p.sock|PAWL_REDIS=unix:///run/r.sock|PAWL_KEY_PREFIX=|PAWL_NODE_NAME=n 1|PAWL_DEFAULT_TTL=2s|"
         "PAWL_MIN_TTL=1s|PAWL_MAX_TTL=3s|PAWL_MAX_HOLD=1m|PAWL_STORE_TIMEOUT=4s|PAWL_RECOVERY_WINDOW=5s|PAWL_ALLOW_EVICTION=true|PAWL_AUTH_"
         "FILE=/a|"
@@ -187,7 +188,7 @@ START_TEST(every_option_reaches_its_field_from_every_place)
         "PAWL_REQUEST_TIMEOUT=7s|PAWL_BODY_TIMEOUT=8s|PAWL_IDLE_TIMEOUT=9s|PAWL_DRAIN_TIMEOUT=0|PAWL_MAX_WAIT=11s|PAWL_MAX_WAITERS=12|"
         "PAWL_MAX_WAITERS_PER_LOCK=13|PAWL_ALLOW_ORIGIN=https://a.example:8443|PAWL_LOG_LEVEL=debug|PAWL_LOG_FORMAT=json";
     static const char *const as_text =
-        "# all of them\nevents = 14\nmax-streams = 0\n\n  listen = [::1]:1\nlisten=unix:/run/p.sock\nredis = "
+        "# all of them\nevents = 14\nmax-streams = 0\nbusy-poll = 15\n\n  listen = [::1]:1\nlisten=unix:/run/p.sock\nredis = "
         "unix:///run/r.sock\r\nkey-prefix =\nnode-name =\tn 1 \n"
         "default-ttl = 2s\nmin-ttl = 1s\nmax-ttl = 3s\nmax-hold = 1m\nstore-timeout = 4s\nrecovery-window = 5s\nallow-eviction = "
         "true\nauth-file = /a\n"
@@ -233,6 +234,7 @@ START_TEST(every_option_reaches_its_field_from_every_place)
     ck_assert_int_eq(options.max_waiters, 12);
     ck_assert_int_eq(options.max_waiters_per_lock, 13);
     ck_assert_int_eq(options.events, 14);
+    ck_assert_int_eq(options.busy_poll_us, 15);
     ck_assert_int_eq(options.max_streams, 0);
     ck_assert_uint_eq(options.allow_origin_count, 1);
     ck_assert_str_eq(options.allow_origin[0], "https://a.example:8443");
@@ -344,6 +346,8 @@ START_TEST(P9_numbers_and_durations_have_bounds)
     bad("--max-connections= 5", "", "--max-connections: must be a whole number from 1 to 1000000");
     bad("--store-timeout=9ms", "", "--store-timeout: must be from 10ms to 1m");
     bad("--store-timeout=61s", "", "--store-timeout: must be from 10ms to 1m");
+    bad("--busy-poll=1001", "", "--busy-poll: must be a whole number from 0 to 1000");
+    bad("--busy-poll=200us", "", "--busy-poll: must be a whole number from 0 to 1000");
     bad("--max-ttl=366d", "", "--max-ttl: must be from 1ms to 365d");
     bad("--default-ttl=0", "", "--default-ttl: must be from 1ms to 365d");
     bad("--default-ttl=30", "", "--default-ttl: needs a unit: ms, s, m, h or d");
@@ -648,7 +652,7 @@ START_TEST(help_tells_of_every_option)
         ck_assert_msg(strstr(text, variable) != NULL, "%s", variable);
         count++;
     }
-    ck_assert_uint_eq(count, 41);
+    ck_assert_uint_eq(count, 42);
     free(dump);
     free(text);
 }

@@ -1,0 +1,104 @@
+/* A timer that is due at once makes libevent look for events without waiting for them, and fires after those were handled; it is set again until the
+ * time is over. (An event made active by hand would run again in the same turn, and keep all others from theirs.) */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "daemon/busy_poll.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include <event2/event.h>
+
+struct busy_poll {
+    const struct clock *clock;
+    struct event *turn;
+    int64_t most_us, until_us;
+    bool running;
+    unsigned leave_out, left; /* between two tries; of these, still to come */
+    struct busy_poll_counts counts;
+};
+
+static void turn_at_once(struct busy_poll *poll)
+{
+    static const struct timeval at_once = {0, 0};
+
+    poll->running = evtimer_add(poll->turn, &at_once) == 0;
+}
+
+static void on_turn(evutil_socket_t fd, short events, void *arg)
+{
+    struct busy_poll *poll = arg;
+
+    (void)fd;
+    (void)events;
+    if (clock_now_us(poll->clock) < poll->until_us) {
+        turn_at_once(poll);
+        return;
+    }
+    poll->running = false;
+    poll->counts.vain++;
+    poll->leave_out = 2 * poll->leave_out + BUSY_POLL_LEFT_OUT_FIRST;
+    if (poll->leave_out > BUSY_POLL_LEFT_OUT_MOST)
+        poll->leave_out = BUSY_POLL_LEFT_OUT_MOST;
+    poll->left = poll->leave_out;
+}
+
+struct busy_poll *busy_poll_new(struct event_base *base, const struct clock *clock, int64_t most_us)
+{
+    struct busy_poll *poll = calloc(1, sizeof(*poll));
+
+    if (!poll)
+        return NULL;
+    poll->clock = clock;
+    poll->most_us = most_us;
+    poll->turn = evtimer_new(base, on_turn, poll);
+    if (!poll->turn) {
+        free(poll);
+        return NULL;
+    }
+    return poll;
+}
+
+void busy_poll_free(struct busy_poll *poll)
+{
+    if (!poll)
+        return;
+    event_free(poll->turn);
+    free(poll);
+}
+
+int64_t busy_poll_most_us(const struct busy_poll *poll)
+{
+    return poll->most_us;
+}
+
+void busy_poll_begin(struct busy_poll *poll)
+{
+    if (poll->most_us == 0)
+        return;
+    if (!poll->running && poll->left > 0) {
+        poll->left--;
+        return;
+    }
+    poll->counts.begun++;
+    poll->until_us = clock_now_us(poll->clock) + poll->most_us;
+    if (!poll->running)
+        turn_at_once(poll);
+}
+
+void busy_poll_end(struct busy_poll *poll)
+{
+    if (!poll->running)
+        return;
+    poll->running = false;
+    poll->leave_out /= 2;
+    poll->left = poll->leave_out;
+    (void)event_del(poll->turn);
+}
+
+struct busy_poll_counts busy_poll_counts(const struct busy_poll *poll)
+{
+    return poll->counts;
+}
