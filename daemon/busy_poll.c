@@ -6,6 +6,7 @@
 
 #include "daemon/busy_poll.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -27,6 +28,16 @@ static void turn_at_once(struct busy_poll *poll)
     poll->running = evtimer_add(poll->turn, &at_once) == 0;
 }
 
+static void was_vain(struct busy_poll *poll)
+{
+    poll->running = false;
+    poll->counts.vain++;
+    poll->leave_out = 2 * poll->leave_out + BUSY_POLL_LEFT_OUT_FIRST;
+    if (poll->leave_out > BUSY_POLL_LEFT_OUT_MOST)
+        poll->leave_out = BUSY_POLL_LEFT_OUT_MOST;
+    poll->left = poll->leave_out;
+}
+
 static void on_turn(evutil_socket_t fd, short events, void *arg)
 {
     struct busy_poll *poll = arg;
@@ -34,15 +45,11 @@ static void on_turn(evutil_socket_t fd, short events, void *arg)
     (void)fd;
     (void)events;
     if (clock_now_us(poll->clock) < poll->until_us) {
+        (void)sched_yield();
         turn_at_once(poll);
-        return;
+    } else {
+        was_vain(poll);
     }
-    poll->running = false;
-    poll->counts.vain++;
-    poll->leave_out = 2 * poll->leave_out + BUSY_POLL_LEFT_OUT_FIRST;
-    if (poll->leave_out > BUSY_POLL_LEFT_OUT_MOST)
-        poll->leave_out = BUSY_POLL_LEFT_OUT_MOST;
-    poll->left = poll->leave_out;
 }
 
 struct busy_poll *busy_poll_new(struct event_base *base, const struct clock *clock, int64_t most_us)
@@ -92,10 +99,14 @@ void busy_poll_end(struct busy_poll *poll)
 {
     if (!poll->running)
         return;
+    (void)event_del(poll->turn);
+    if (clock_now_us(poll->clock) >= poll->until_us) {
+        was_vain(poll);
+        return;
+    }
     poll->running = false;
     poll->leave_out /= 2;
     poll->left = poll->leave_out;
-    (void)event_del(poll->turn);
 }
 
 struct busy_poll_counts busy_poll_counts(const struct busy_poll *poll)

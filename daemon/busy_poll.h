@@ -2,10 +2,11 @@
  *
  * Who sleeps has to be woken: on a virtual machine, whose idle core goes back to the host, that takes some tens of microseconds, as much as all that a
  * hand-over computes. So where somebody waits for the very next answer, and it should be here sooner than the loop could sleep and wake, the loop
- * turns without sleeping. All else goes on meanwhile, since each turn looks at every descriptor and timer.
+ * turns without sleeping. All else goes on meanwhile: each turn looks at every descriptor and timer, and gives the core to whoever else is ready to run on
+ * it, which may be the one who is to answer.
  *
- * That is for a machine with a core to spare. Where there is none, the one who is to answer may wait for this very core, and would be held up. So each time that is
- * over before the answer came makes the number of those that are left out from then on twice as great and more, and each that is not halves it: on a busy
+ * That is for a machine with time to spare. On a busy one the core may not come back soon, or the one who is to answer isn't given it. So each time that was
+ * over before the answer came makes the number of those that are left out from then on twice as great and more, and each that was not halves it: on a busy
  * machine hardly one in a hundred is tried, and hardly one in a thousand on one that is always busy.
  *
  * The idea is that of busy polling of sockets in the Linux kernel (SO_BUSY_POLL) and of its idle polling in guests (haltpoll), with its bound of
@@ -26,7 +27,7 @@ struct busy_poll;
 
 struct busy_poll_counts {
     uint64_t begun;
-    uint64_t vain; /* of these, how many were over before they were ended */
+    uint64_t vain; /* of these, how many were not ended in time */
 };
 
 /* For at most `most_us` microseconds each time; 0: never. `base` and `clock` must outlive it. NULL without memory. */

@@ -84,6 +84,19 @@ START_TEST(sleeps_when_what_it_waits_for_has_come)
 }
 END_TEST
 
+START_TEST(what_comes_too_late_was_waited_for_in_vain)
+{
+    busy_poll_begin(poll);
+    now += MOST_US; /* somebody else had the core */
+    busy_poll_end(poll);
+    ck_assert(may_sleep());
+    ck_assert_uint_eq(busy_poll_counts(poll).vain, 1);
+    busy_poll_begin(poll);
+    ck_assert(may_sleep());
+    ck_assert_uint_eq(busy_poll_counts(poll).begun, 1);
+}
+END_TEST
+
 START_TEST(begun_again_it_runs_from_then_on)
 {
     busy_poll_begin(poll);
@@ -189,6 +202,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, start, stop);
     tcase_add_test(tcase, stays_awake_until_its_time_is_over);
     tcase_add_test(tcase, sleeps_when_what_it_waits_for_has_come);
+    tcase_add_test(tcase, what_comes_too_late_was_waited_for_in_vain);
     tcase_add_test(tcase, begun_again_it_runs_from_then_on);
     tcase_add_test(tcase, P9_descriptors_and_timers_have_their_turn_meanwhile);
     tcase_add_test(tcase, what_was_in_vain_is_left_out_more_and_more_often);
