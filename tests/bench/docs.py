@@ -57,7 +57,7 @@ def write_json(results, path):
 # ---------------------------------------------------------------- plots
 
 COLOURS = {"pawl tcp": "#0b6e4f", "pawl unix": "#62b58f", "direct tcp": "#c0392b", "direct unix": "#e8a49c", "etcd tcp": "#2c5f9e",
-           "kazoo tcp": "#8a6d3b", "pawl": "#0b6e4f", "etcd": "#2c5f9e", "poll": "#c0392b", "kazoo": "#8a6d3b"}
+           "etcd-memory tcp": "#9dbbe0", "kazoo tcp": "#8a6d3b", "pawl": "#0b6e4f", "etcd": "#2c5f9e", "etcd-memory": "#9dbbe0", "poll": "#c0392b", "kazoo": "#8a6d3b"}
 
 
 def new_plot(title, x, y):
@@ -102,7 +102,7 @@ def plot_cycles(results, path):
 def plot_handover(results, path):
     from show import SIDES
     figure, axes = new_plot("From release to grant (bar: median; line: to the 99th percentile)", "waiters", "us")
-    sides = [s for s in ("pawl", "etcd", "poll", "kazoo") if s in results["handover"][0]["rounds"][0]]
+    sides = [s for s in ("pawl", "etcd", "etcd-memory", "poll", "kazoo") if s in results["handover"][0]["rounds"][0]]
     width = 0.8 / len(sides)
     for number, side in enumerate(sides):
         at = [x + (number - (len(sides) - 1) / 2) * width for x in range(len(results["handover"]))]

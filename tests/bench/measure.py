@@ -42,8 +42,8 @@ def scripts(calls):
 
 
 class Bench:
-    """What all measurements need: the servers, the load, and the captured commands' file. rivals is {"etcd": Etcd, "kazoo": ZooKeeper} or
-    less."""
+    """What all measurements need: the servers, the load, and the captured commands' file. rivals is {"etcd": Etcd, "etcd-memory": Etcd,
+    "kazoo": ZooKeeper} or less."""
 
     def __init__(self, pawld_program, load, folder, redis, pawld, rivals, connections_max):
         self.pawld_program = pawld_program
@@ -72,7 +72,7 @@ class Bench:
     def cycle_sides(self, connections):
         sides = [("direct", "tcp"), ("pawl", "tcp"), ("direct", "unix"), ("pawl", "unix")]
         if "etcd" in self.rivals:
-            sides += [("etcd", "tcp"), ("etcd-lease", "tcp")]
+            sides += [("etcd", "tcp"), ("etcd-lease", "tcp"), ("etcd-memory", "tcp")]
         if "kazoo" in self.rivals and connections <= KAZOO_CLIENTS_MAX:
             sides.append(("kazoo", "tcp"))
         return sides
@@ -88,7 +88,8 @@ class Bench:
         elif side == "kazoo":
             argv, pids = [*self.kazoo, "cycles", "--to", self.rivals["kazoo"].tcp], {}
         else:
-            argv, pids = [self.load, side, "--to", self.rivals["etcd"].tcp], {"etcd": self.rivals["etcd"].pid}
+            mode, etcd = (side, "etcd") if side == "etcd-lease" else ("etcd", side)
+            argv, pids = [self.load, mode, "--to", self.rivals[etcd].tcp], {"etcd": self.rivals[etcd].pid}
         for pid in pids.values():
             args += ["--cpu-pid", pid]
         result = run_load(argv, *args)
@@ -246,8 +247,8 @@ class Bench:
         args = ["--connections", waiters, "--seconds", seconds]
         if side == "kazoo":
             return run_load(self.kazoo, "handover", "--to", self.rivals["kazoo"].tcp, *args)
-        if side == "etcd":
-            return run_load(self.load, "handover-etcd", "--to", self.rivals["etcd"].tcp, "--cpu-pid", self.rivals["etcd"].pid, *args)
+        if side.startswith("etcd"):
+            return run_load(self.load, "handover-etcd", "--to", self.rivals[side].tcp, "--cpu-pid", self.rivals[side].pid, *args)
         pids = ["--cpu-pid", self.redis.pid, "--cpu-pid", self.pawld.pid]
         before = self.client.command_calls()
         if side == "poll":
@@ -261,8 +262,8 @@ class Bench:
         return result
 
     def handover(self, waiter_counts, rounds, seconds):
-        """[{waiters, rounds: [{"pawl", "etcd", "poll", "kazoo", "publish"}]}]; publish is the trip in a loop of its own"""
-        sides = ["pawl", *(["etcd"] if "etcd" in self.rivals else []), "poll", *(["kazoo"] if "kazoo" in self.rivals else [])]
+        """[{waiters, rounds: [{"pawl", "etcd", "etcd-memory", "poll", "kazoo", "publish"}]}]; publish is the trip in a loop of its own"""
+        sides = ["pawl", *[side for side in ("etcd", "etcd-memory") if side in self.rivals], "poll", *(["kazoo"] if "kazoo" in self.rivals else [])]
         results = []
         for waiters in waiter_counts:
             results.append({"waiters": waiters, "rounds": []})

@@ -192,16 +192,17 @@ class Pawld(Server):
 
 
 class Rival(Server):
-    """One that keeps its data in files: in memory where there is a file system for that, so that it waits for no disk, as Redis here waits for
-    none. More than it would get in earnest, where it is the disk that makes an answer durable."""
+    """One that keeps its data in files: on a disk, or in memory where there is a file system for that, so that it waits for no disk, as Redis here
+    waits for none. The latter is more than it would get in earnest, where it is the disk that makes an answer durable."""
 
     def __init__(self, name, argv, log, data):
         self.data = data
         super().__init__(name, argv, log)
 
     @staticmethod
-    def data_folder(name):
-        return tempfile.mkdtemp(prefix=f"pawl-bench-{name}-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    def data_folder(name, in_memory):
+        place = "/dev/shm" if in_memory else "/var/tmp"  # which outlives a restart, so it is no memory
+        return tempfile.mkdtemp(prefix=f"pawl-bench-{name}-", dir=place if os.access(place, os.W_OK) else None)
 
     def stop(self):
         super().stop()
@@ -220,15 +221,16 @@ class Rival(Server):
 class Etcd(Rival):
     """One member, its JSON gateway on its client port."""
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, in_memory):
         self.port, peer = free_port(), free_port()
         self.tcp = f"127.0.0.1:{self.port}"
-        data = self.data_folder("etcd")
+        name = "etcd-memory" if in_memory else "etcd"
+        data = self.data_folder(name, in_memory)
         url, peers = f"http://{self.tcp}", f"http://127.0.0.1:{peer}"
-        super().__init__("etcd", [program, "--data-dir", data, "--listen-client-urls", url, "--advertise-client-urls", url,
-                                  "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
-                                  "--initial-cluster", f"default={peers}", "--logger", "zap", "--log-level", "error"],
-                         os.path.join(folder, "etcd.log"), data)
+        super().__init__(name, [program, "--data-dir", data, "--listen-client-urls", url, "--advertise-client-urls", url,
+                                "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
+                                "--initial-cluster", f"default={peers}", "--logger", "zap", "--log-level", "error"],
+                         os.path.join(folder, name + ".log"), data)
 
     def answers(self):
         with socket.create_connection(("127.0.0.1", self.port), 5) as s:
@@ -252,7 +254,7 @@ class ZooKeeper(Rival):
     def __init__(self, program, folder):
         self.port = free_port()
         self.tcp = f"127.0.0.1:{self.port}"
-        data = self.data_folder("zookeeper")
+        data = self.data_folder("zookeeper", True)
         config = os.path.join(folder, "zoo.cfg")
         with open(config, "w", encoding="ascii") as f:
             f.write(f"tickTime=2000\ndataDir={data}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"

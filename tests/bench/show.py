@@ -5,8 +5,8 @@ from statistics import median
 from targets import Figures, middle, pawld_cpu, rate, redis_cpu
 
 SIDES = {"pawl tcp": "pawl", "pawl unix": "pawl, unix socket", "direct tcp": "Redis, direct", "direct unix": "Redis, direct, unix socket",
-         "etcd tcp": "etcd", "etcd-lease tcp": "etcd, a lease each", "kazoo tcp": "ZooKeeper by kazoo",
-         "pawl": "pawl", "etcd": "etcd", "poll": "SET NX every 50 ms", "kazoo": "ZooKeeper by kazoo"}
+         "etcd tcp": "etcd", "etcd-lease tcp": "etcd, a lease each", "etcd-memory tcp": "etcd, in memory", "kazoo tcp": "ZooKeeper by kazoo",
+         "pawl": "pawl", "etcd": "etcd", "etcd-memory": "etcd, in memory", "poll": "SET NX every 50 ms", "kazoo": "ZooKeeper by kazoo"}
 
 
 class Table:
