@@ -217,31 +217,42 @@ def test_p3_p8_a_lease_released_after_a_renewal_that_waited_too_is_forgotten(wor
     until_clean(redis)
 
 
-@pytest.mark.deadline(120)
+def renew_too_late(redis, proxy, node, conns, grant):
+    """A renewal through this node that waits for its turn and is answered when its time is over; False if the machine was too slow for that."""
+    before = link_of(node)
+    metrics = node.api().metrics
+    proxy.delay_down_s = 2.2
+    conns[0].send_request("POST", "/v1/renew", {"leases": [{"name": f"nobody/{i}", "lease_id": new_id()} for i in range(256)]})  # as many as may be on their way
+    until(lambda: metrics()["pawl_store_pending"] >= 256, what="they are on their way")
+    renewal = Asked(conns[1], "renew", "mine", lease_id=grant["lease_id"], ttl_ms=LONG_TTL)
+    conns[0].read_reply()
+    statuses = answers([renewal])
+    done = redis.command("GET", redis.lock_key("mine")).split()[2] == node.log("started")[0]["node"]
+    proxy.delay_down_s = 0.0
+    until(lambda: metrics()["pawl_store_pending"] == 0, what="all is answered")
+    return statuses == {503: 1} and done and link_of(node) == before
+
+
+@pytest.mark.deadline(240)
 def test_p1_p3_a_renewal_that_was_answered_too_late_is_vouched_for(world, redis):
     """Broken: a renewal through another node waits for its turn, and is answered after its time. The node that granted is told to forget the lease, the other
     one does not take in what it told nobody, and the next loss of data gives the lock away under its holder."""
-    timeout_s = 4.0
     args = ["--store-timeout", "4s", "--recovery-window", "8s"]
     first = world.pawld(redis, args)
     proxy = world.proxy(redis.address)
     second = world.pawld(proxy.redis_url, args)
     first.wait_ready(60)
-    grant = hold(first.api(), "mine")
-    before = link_of(second)
     conns = crowd(second, 2)
-    proxy.delay_down_s = 0.55 * timeout_s
-    conns[0].send_request("POST", "/v1/renew", {"leases": [{"name": f"nobody/{i}", "lease_id": new_id()} for i in range(256)]})  # as many as may be on their way
-    until(lambda: second.api().metrics()["pawl_store_pending"] >= 256, what="they are on their way")
-    renewal = Asked(conns[1], "renew", "mine", lease_id=grant["lease_id"], ttl_ms=LONG_TTL)
-    until(lambda: second.api().metrics()["pawl_store_waiting"] == 1, what="the renewal waits")
-    assert conns[0].read_reply().status == 200
-    assert answers([renewal]) == {503: 1}
-    assert redis.command("GET", redis.lock_key("mine")).split()[2] == second.log("started")[0]["node"], "it was done"
-    proxy.delay_down_s = 0.0
-    until(lambda: second.api().metrics()["pawl_store_pending"] == 0 and first.api().metrics()["pawl_leases"] == 0, what="the answer came, and the message")
-    assert link_of(second) == before
-    until(lambda: second.api().metrics()["pawl_leases"] == 1, 5, "the node that renewed vouches for it")
+    for _ in range(5):
+        grant = hold(first.api(), "mine")
+        if renew_too_late(redis, proxy, second, conns, grant):
+            break
+        second.wait_ready(60)
+        second.api().must("release", "mine", lease_id=grant["lease_id"])
+    else:
+        pytest.fail("the machine was too slow five times")
+    until(lambda: first.api().metrics()["pawl_leases"] == 0, what="the message came")
+    until(lambda: second.api().metrics()["pawl_leases"] == 1, what="the node that renewed vouches for it")
     redis.command("FLUSHALL")
     until(lambda: redis.holds("mine"), 60, "it is put back")
     until(lambda: first.ready() and second.ready(), 60, "the window is over")
