@@ -16,7 +16,6 @@ struct busy_poll {
     const struct clock *clock;
     struct event *turn;
     int64_t most_us, until_us;
-    bool running;
     unsigned leave_out, left; /* between two tries; of these, still to come */
     struct busy_poll_counts counts;
 };
@@ -25,12 +24,16 @@ static void turn_at_once(struct busy_poll *poll)
 {
     static const struct timeval at_once = {0, 0};
 
-    poll->running = evtimer_add(poll->turn, &at_once) == 0;
+    (void)evtimer_add(poll->turn, &at_once);
+}
+
+static bool is_running(const struct busy_poll *poll)
+{
+    return evtimer_pending(poll->turn, NULL);
 }
 
 static void was_vain(struct busy_poll *poll)
 {
-    poll->running = false;
     poll->counts.vain++;
     poll->leave_out = 2 * poll->leave_out + BUSY_POLL_LEFT_OUT_FIRST;
     if (poll->leave_out > BUSY_POLL_LEFT_OUT_MOST)
@@ -85,26 +88,25 @@ void busy_poll_begin(struct busy_poll *poll)
 {
     if (poll->most_us == 0)
         return;
-    if (!poll->running && poll->left > 0) {
+    if (!is_running(poll) && poll->left > 0) {
         poll->left--;
         return;
     }
     poll->counts.begun++;
     poll->until_us = clock_now_us(poll->clock) + poll->most_us;
-    if (!poll->running)
+    if (!is_running(poll))
         turn_at_once(poll);
 }
 
 void busy_poll_end(struct busy_poll *poll)
 {
-    if (!poll->running)
+    if (!is_running(poll))
         return;
     (void)event_del(poll->turn);
     if (clock_now_us(poll->clock) >= poll->until_us) {
         was_vain(poll);
         return;
     }
-    poll->running = false;
     poll->leave_out /= 2;
     poll->left = poll->leave_out;
 }

@@ -294,10 +294,8 @@ static void take_answer(struct redis_calls *c, struct store_call *call, const re
 
 static void tell_late(struct redis_calls *c, struct store_call *call, const redisReply *reply)
 {
-    enum store_result result = redis_answer_read(call, reply);
-
-    call->result = result;
-    if (call->op == STORE_RENEW ? result == STORE_DONE : result == STORE_REPEATED)
+    call->result = redis_answer_read(call, reply);
+    if (call->result == (call->op == STORE_RENEW ? STORE_DONE : STORE_REPEATED))
         c->callbacks.done_late(c->callbacks.arg, call);
 }
 
