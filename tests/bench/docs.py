@@ -57,7 +57,8 @@ def write_json(results, path):
 # ---------------------------------------------------------------- plots
 
 COLOURS = {"pawl tcp": "#0b6e4f", "pawl unix": "#62b58f", "direct tcp": "#c0392b", "direct unix": "#e8a49c", "etcd tcp": "#2c5f9e",
-           "etcd-memory tcp": "#9dbbe0", "kazoo tcp": "#8a6d3b", "pawl": "#0b6e4f", "etcd": "#2c5f9e", "etcd-memory": "#9dbbe0", "poll": "#c0392b", "kazoo": "#8a6d3b"}
+           "etcd-memory tcp": "#9dbbe0", "kazoo tcp": "#8a6d3b", "pawl": "#0b6e4f", "etcd": "#2c5f9e", "etcd-memory": "#9dbbe0",
+           "poll": "#c0392b", "kazoo": "#8a6d3b"}
 
 
 def new_plot(title, x, y):

@@ -206,7 +206,7 @@ class Sweep:
         api.must("release", it.name, lease_id=value["lease_id"])
 
     def end(self):
-        assert self.seen["perhaps_told"] <= self.count // 2, f"too little was seen: {self.seen}"
+        assert self.seen["perhaps_told"] <= self.count // 5, f"too little was seen: {self.seen}"
         # A reset that crosses the grant on its way does not prove that the client could not read it: such a lease stands (docs/guarantees.md, P8), and pawld
         # counts it. That many, and of clients that left so, may be found taken; nothing else is let pass.
         unproven = sum(node.api().metrics()["pawl_http_unproven_replies_total"] for node in self.field.nodes)
@@ -241,7 +241,7 @@ def test_c04_the_wait_ends_as_the_holder_releases(field, name):
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert sweep.seen["granted"] > 0 and sweep.seen["refused"] > 0, f"the sweep missed the instant: {sweep.seen}"
+    assert sweep.seen["granted"] > 2 and sweep.seen["refused"] > 0, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_c02_the_client_leaves_as_the_holder_releases(field, name):
@@ -263,7 +263,7 @@ def test_c02_the_client_leaves_as_the_holder_releases(field, name):
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert sweep.seen["granted"] > 0 and sweep.seen["left"] > 0, f"the sweep missed the instant: {sweep.seen}"
+    assert sweep.seen["granted"] > 2 and sweep.seen["left"] > 2, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_the_wait_ends_as_the_client_leaves_and_the_holder_releases(field, name):
@@ -304,7 +304,7 @@ def test_c02_the_client_leaves_as_its_request_arrives(field, name):
         at_times(actions)
         sweep.finish(rounds)
     sweep.end()
-    assert sweep.seen["left"] > 0.1 * sweep.count, f"the sweep missed the instant: {sweep.seen}"
+    assert sweep.seen["left"] > 0.3 * sweep.count, f"the sweep missed the instant: {sweep.seen}"
 
 
 def test_c06_the_release_comes_as_the_waiter_asks(field, name):
