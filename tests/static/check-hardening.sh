@@ -5,6 +5,9 @@
 # an argument: first the self-test, in which a small program is built well, then once without each of them, and each lack must be found; then $PAWLD. Skipped (77) where the
 # build was configured with --disable-hardening or the sanitizers, which take the place of some of it.
 set -eu
+# shellcheck source=tests/static/verdict.sh
+. "$(dirname "$0")/verdict.sh"
+fortify=${PAWL_FORTIFY:-yes}
 
 # PROGRAM -> what it lacks, one word each, on stdout
 lacks() {
@@ -19,20 +22,23 @@ lacks() {
     has "$segments" 'GNU_STACK.* RW  *0x' || echo NX
     has "$segments" 'LOAD.* RWE ' && echo W_X
     has "$symbols" '__stack_chk_fail' || echo STACK_PROTECTOR
-    if [ "${PAWL_FORTIFY:-yes}" = yes ]; then
+    if [ "$fortify" = yes ]; then
         has "$symbols" '__[a-z]+_chk(@|$| )' || echo FORTIFY
     fi
     has "$dynamic" 'RPATH|RUNPATH' && echo RPATH
     return 0
 }
 
+# PROGRAM -> breaches on stdout
+scan() {
+    lacking=$(lacks "$1")
+    # shellcheck disable=SC2086 # one line of words
+    [ -z "$lacking" ] || echo "$1 lacks:" $lacking
+}
+
 self_test() {
-    tmp=$(mktemp -d)
-    trap 'rm -rf "$tmp"' EXIT
-    trap 'exit 1' HUP INT TERM
-    passed=0
-    failed=0
-    PAWL_FORTIFY=yes
+    begin_self_test
+    fortify=yes
     cat >"$tmp/a.c" <<'EOC'
 #include <stdio.h>
 #include <string.h>
@@ -75,36 +81,12 @@ EOC
     try 'STACK_PROTECTOR ' -fno-stack-protector
     try 'FORTIFY ' -U_FORTIFY_SOURCE
     try 'RPATH ' -Wl,-rpath,/opt
-    echo "check-hardening self-test: $passed passed, $failed failed"
-    [ "$failed" -eq 0 ]
+    fortify=${PAWL_FORTIFY:-yes}
+    end_self_test
 }
 
-check() {
-    lacking=$(lacks "$1")
-    if [ -n "$lacking" ]; then
-        echo "$1 lacks:" "$lacking"
-        echo "check-hardening: $passed passed, $(printf '%s\n' "$lacking" | wc -l) failed"
-        return 1
-    fi
-    echo "check-hardening: $((passed + 1)) passed, 0 failed"
-}
-
-passed=0
-fortify=${PAWL_FORTIFY:-yes}
-case ${1:-} in
---self-test)
-    self_test
-    ;;
-'')
-    if [ "${PAWL_HARDENING:-yes}" != yes ] || [ "${PAWL_SANITIZERS:-no}" != no ]; then
-        echo "check-hardening: this build was configured without hardening or with sanitizers"
-        exit 77
-    fi
-    self_test
-    PAWL_FORTIFY=$fortify
-    check "$PAWLD"
-    ;;
-*)
-    check "$1"
-    ;;
-esac
+if [ -z "${1:-}" ] && { [ "${PAWL_HARDENING:-yes}" != yes ] || [ "${PAWL_SANITIZERS:-no}" != no ]; }; then
+    echo "$name: this build was configured without hardening or with sanitizers"
+    exit 77
+fi
+verdict "${1:-}" "${PAWLD:-}"

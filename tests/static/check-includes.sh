@@ -4,6 +4,8 @@
 # Without an argument: first the self-test, in which each rule must catch a file made to break it (and a sound tree must pass), then the sources. The rules
 # are those of docs/internals.md: main > daemon > api > broker > store.h < redis store, and each library behind a wall of its own.
 set -eu
+# shellcheck source=tests/static/verdict.sh
+. "$(dirname "$0")/verdict.sh"
 AWK=${AWK:-awk}
 
 # Reads "FILE:LINE:INCLUDED" lines, INCLUDED as written with its <> or "". Prints one line per breach.
@@ -144,11 +146,7 @@ scan() {
 }
 
 self_test() {
-    tmp=$(mktemp -d)
-    trap 'rm -rf "$tmp"' EXIT
-    trap 'exit 1' HUP INT TERM
-    passed=0
-    failed=0
+    begin_self_test
     # FILE|INCLUDED|yes: is a breach, no: is not
     while IFS='|' read -r file included breach; do
         [ -n "$file" ] || continue
@@ -293,30 +291,7 @@ client/wire.h|<curl/curl.h>|yes
 daemon/broker.c|<curl/curl.h>|yes
 daemon/router.c|"daemon/heap.c"|yes
 CASES
-    echo "check-includes self-test: $passed passed, $failed failed"
-    [ "$failed" -eq 0 ]
+    end_self_test
 }
 
-check() {
-    breaches=$(scan "$1")
-    if [ -n "$breaches" ]; then
-        printf '%s\n' "$breaches"
-        echo "check-includes: $passed passed, $(printf '%s\n' "$breaches" | wc -l) failed"
-        return 1
-    fi
-    echo "check-includes: $((passed + 1)) passed, 0 failed"
-}
-
-passed=0
-case ${1:-} in
---self-test)
-    self_test
-    ;;
-'')
-    self_test
-    check "${TOP_SRCDIR:-$(dirname "$0")/../..}"
-    ;;
-*)
-    check "$1"
-    ;;
-esac
+verdict "${1:-}" "${TOP_SRCDIR:-$(dirname "$0")/../..}"

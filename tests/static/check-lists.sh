@@ -5,6 +5,8 @@
 # missed. So each must stand, as a whole word, in Makefile.am or a fragment of it; the Lua scripts must stand there in the order of the enum in daemon/redis_script.h;
 # and what a list names must be there.
 set -eu
+# shellcheck source=tests/static/verdict.sh
+. "$(dirname "$0")/verdict.sh"
 AWK=${AWK:-awk}
 
 # FOLDER -> breaches on stdout
@@ -58,11 +60,7 @@ scan() {
 }
 
 self_test() {
-    tmp=$(mktemp -d)
-    trap 'rm -rf "$tmp"' EXIT
-    trap 'exit 1' HUP INT TERM
-    passed=0
-    failed=0
+    begin_self_test
     # WHAT WANTED: is what was done to a sound tree found as WANTED ("-": nothing)?
     try() {
         found=$(scan "$tmp/tree")
@@ -112,30 +110,7 @@ self_test() {
     try 'a header that is gone' "^daemon/a.h: a list names it"
     printf 'enum x {\n    SCRIPT_TWO,\n    SCRIPT_ONE,\n    SCRIPT_COUNT\n};\n' >"$tmp/tree/daemon/redis_script.h"
     try 'another order of scripts' '^daemon/daemon.am: scripts'
-    echo "check-lists self-test: $passed passed, $failed failed"
-    [ "$failed" -eq 0 ]
+    end_self_test
 }
 
-check() {
-    breaches=$(scan "$1")
-    if [ -n "$breaches" ]; then
-        printf '%s\n' "$breaches"
-        echo "check-lists: $passed passed, $(printf '%s\n' "$breaches" | wc -l) failed"
-        return 1
-    fi
-    echo "check-lists: $((passed + 1)) passed, 0 failed"
-}
-
-passed=0
-case ${1:-} in
---self-test)
-    self_test
-    ;;
-'')
-    self_test
-    check "${TOP_SRCDIR:-$(dirname "$0")/../..}"
-    ;;
-*)
-    check "$1"
-    ;;
-esac
+verdict "${1:-}" "${TOP_SRCDIR:-$(dirname "$0")/../..}"

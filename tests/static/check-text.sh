@@ -4,6 +4,8 @@
 # Paths of somebody's machine, notes of unfinished work, blanks at line ends, carriage returns, tabs in sources that are indented by blanks, conflict markers, a last line without its end.
 # Without an argument: first the self-test, in which each of them is planted and must be found, then the tree. Corpora and transcripts are bytes, not text.
 set -eu
+# shellcheck source=tests/static/verdict.sh
+. "$(dirname "$0")/verdict.sh"
 AWK=${AWK:-awk}
 
 # The words are put together here, so that this file doesn't hold them.
@@ -36,11 +38,7 @@ scan() {
 }
 
 self_test() {
-    tmp=$(mktemp -d)
-    trap 'rm -rf "$tmp"' EXIT
-    trap 'exit 1' HUP INT TERM
-    passed=0
-    failed=0
+    begin_self_test
     # FILE WANTED FORMAT: is FORMAT, written to FILE, found as WANTED ("-": not at all)?
     try() {
         rm -rf "$tmp/tree"
@@ -71,30 +69,7 @@ self_test() {
     try configure.ac 'one machine' 'PATH=/ro''ot/bin\n'
     try CHANGELOG.md 'conflict' '<<<<<<< ours\n'
     try tests/fuzz/corpus/http_reader/a - 'GET / HTTP/1.1\r\n \r\n\r\n'
-    echo "check-text self-test: $passed passed, $failed failed"
-    [ "$failed" -eq 0 ]
+    end_self_test
 }
 
-check() {
-    breaches=$(scan "$1")
-    if [ -n "$breaches" ]; then
-        printf '%s\n' "$breaches"
-        echo "check-text: $passed passed, $(printf '%s\n' "$breaches" | wc -l) failed"
-        return 1
-    fi
-    echo "check-text: $((passed + 1)) passed, 0 failed"
-}
-
-passed=0
-case ${1:-} in
---self-test)
-    self_test
-    ;;
-'')
-    self_test
-    check "${TOP_SRCDIR:-$(dirname "$0")/../..}"
-    ;;
-*)
-    check "$1"
-    ;;
-esac
+verdict "${1:-}" "${TOP_SRCDIR:-$(dirname "$0")/../..}"
