@@ -23,6 +23,7 @@ What excuses a P1, a P10 or a lost lease, and nothing else does (docs/guarantees
     - the lease is one that was excused so against this other one already, and its node, which has to be told so first, confirmed it again.
 For a delay, the node that broke the lease counts with those of the lease; a break whose outcome nobody was told leaves nobody to put the delay back after a loss.
 P11 may be off by what putting back takes, for each loss, and is not judged where the clock of Redis was set back.
+A P4 is excused as a P1 is, and where the lease was broken and the break was lost, with all that was granted in its wake.
 P2 is excused for the last but one of these alone: a node that was left with a deposed master hands out lesser tokens there (docs/guarantees.md). The register
 is never excused; in it such a grant is no newer than its token says.
 """
@@ -343,12 +344,19 @@ class Checker:
                         self.verdict.violation("P4", f"{call['verb']} of a lease of {lock.name} that was released", other, call)
                 if call["token"] is None or not any(a["status"] is None or a["status"] == 503 or a.get("token") == call["token"] for a in acquires):
                     self.verdict.violation("P4", f"{call['verb']} tells a token of {lock.name} that the lease was not granted", call)
-                later = next((grant for grant in lock.grants if grant["token"] > call["token"] and grant["lease"] != lease
-                              and grant["got"] < call["sent"]), None)
+                later = [grant for grant in lock.grants if grant["token"] > call["token"] and grant["lease"] != lease and grant["got"] < call["sent"]]
                 if later and any(self.excuse(piece, call["got"]) for piece in lock.pieces if piece.lease == lease and piece.start < call["sent"]):
                     self.verdict.excused["P4: its lease was put back late"] += 1
+                elif later and self._break_was_lost(lock, acquires, later, call):
+                    self.verdict.excused["P4: its break was lost"] += 1
                 elif later:
-                    self.verdict.violation("P4", f"{call['verb']} of a lease of {lock.name} after another was granted", later, call)
+                    self.verdict.violation("P4", f"{call['verb']} of a lease of {lock.name} after another was granted", later[0], call)
+
+    def _break_was_lost(self, lock, acquires, later, call):
+        """Was the lease broken, and the break lost with all that was granted since?"""
+        asked = min(acquire["sent"] for acquire in acquires)
+        return any(loss.start < call["got"] and all(grant["sent"] < loss.stop for grant in later)
+                   and any(brk["sent"] < loss.stop and done_by(brk) >= asked for brk in lock.breaks) for loss in self.faults.losses)
 
     def _statements(self, lock):
         """P5 in what was told."""

@@ -264,6 +264,18 @@ def test_p4_after_another_was_granted(book, verb):
     assert book.call(verb, "a", 5, token=5).found() == ["P4"]
 
 
+@pytest.mark.parametrize("verb", ["renew", "release"])
+def test_p4_a_break_that_was_lost_with_the_data(book, verb):
+    """Not where nothing was lost, or before the break, nor where the other was granted after the loss."""
+
+    def broken(book, lost_at, granted_at):
+        book.acquire("a", 1, 5).call("break", None, 2).acquire("b", granted_at, 6).release("b", granted_at + 0.1, 6).call(verb, "a", 5, token=5)
+        return (book.lose(lost_at) if lost_at else book).found()
+
+    assert broken(book, 3, 2.1) == []
+    assert broken(Book(), None, 2.1) == broken(Book(), 1.5, 2.1) == broken(Book(), 3, 3.5) == ["P4"]
+
+
 def test_p4_another_token(book):
     assert book.acquire("a", 1, 5).renew("a", 2, 6).found() == ["P4"]
 
