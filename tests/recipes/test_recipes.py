@@ -279,10 +279,11 @@ def test_every_way_out_releases_p8(recipe, run, front, lock, book, tmp_path):
     working = run(name=ended.name, ttl_ms=60_000, steps=MANY, pause_ms=100)
     holder = waits.take()
     waiting = run(name=waits.name, ttl_ms=60_000, wait_ms=60_000)
-    it = front(swallow=("acquire",))
-    asking = run(server=it.address, name=unknown.name, ttl_ms=60_000)
     wrong = run(name=refused.name, ttl_ms=10**12)  # more than pawld allows
-    until(lambda: book.value(ended.name) > 0 and waits.waiters() == 1 and it.swallowed == [200], what="they work and wait")
+    until(lambda: book.value(ended.name) > 0 and waits.waiters() == 1, what="they work and wait")
+    it = front(swallow=("acquire",))
+    asking = run(server=it.address, name=unknown.name, ttl_ms=60_000)  # last: it asks for some seconds only, and the others may be slow to begin
+    until(lambda: it.swallowed[:1] == [200], what="it waits for the answer")
     for worker in (working, waiting, asking):
         worker.signal(signal.SIGTERM)
     assert failing.ended() == WORK_FAILED, failing.stderr()
