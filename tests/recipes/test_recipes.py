@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -296,6 +297,11 @@ def test_every_way_out_releases_p8(recipe, run, front, lock, book, tmp_path):
     for each in (lock, ended, waits, refused, unknown):
         each.left_nothing()
     assert all(worker.family() == [] for worker in (failing, working, waiting, asking))
+
+
+def test_wrong_usage_is_told_from_failed_work(recipe):
+    done = subprocess.run([*recipe.command(), "report", "30000"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 125 and "LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS" in done.stderr, done
 
 
 def test_a_unix_socket(recipe, run, shared, lock, book):
