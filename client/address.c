@@ -79,6 +79,8 @@ static const char *read_host(const char *scheme, const char *text, struct addres
     const char *problem;
     unsigned port;
 
+    if (strpbrk(text, "/?#") && !strchr(text, '@'))
+        return "a path has no place in it";
     if (text[0] == '[')
         return read_bracketed(scheme, text, ret);
     if (len == 0)

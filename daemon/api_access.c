@@ -52,7 +52,7 @@ bool api_let_in(struct api_call *call, struct http_slice authorization)
         return false;
     case AUTH_UNKNOWN:
         log_failed(call, "unknown token");
-        refuse(call, PAWL_E_UNAUTHORIZED, "no rule has this access token",
+        refuse(call, PAWL_E_UNAUTHORIZED, "no rule has this access token, which is sent as Authorization: Bearer TOKEN",
                "WWW-Authenticate: Bearer realm=\"pawl\", error=\"invalid_token\"\r\n");
         return false;
     case AUTH_TOO_MANY:

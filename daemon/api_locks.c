@@ -12,6 +12,7 @@
 #include "daemon/api.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
+#include "daemon/router.h"
 
 #define LIST_BYTES_MAX ((size_t)8 * 1024 * 1024)
 
@@ -440,6 +441,18 @@ void api_break(struct api_call *call)
     broker_submit(r);
 }
 
+/* A GET of /v1/locks/NAME/release looks at a lock "NAME/release", and the answer reads as if something had been done. Where nobody has such a lock, it says so. */
+static void add_hint(struct text *body, const struct broker_request *r)
+{
+    const char *verb = router_call_at_end(r->name, r->name_len);
+    char hint[96];
+
+    if (!verb)
+        return;
+    snprintf(hint, sizeof(hint), "a GET only looks, here at a lock of this name; %s is a POST", verb);
+    json_text(body, "hint", hint, strlen(hint));
+}
+
 static void inspect_done(struct broker_request *r)
 {
     const struct store_call *answer = &r->call;
@@ -463,6 +476,8 @@ static void inspect_done(struct broker_request *r)
         json_number(&body, "position", answer->ret_position);
     if (answer->ret_recovering)
         json_bool(&body, "recovering", true);
+    if (answer->holder.token <= 0 && answer->ret_waiters == 0)
+        add_hint(&body, r);
     finish(r, &body);
 }
 

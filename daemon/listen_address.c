@@ -97,6 +97,8 @@ const char *listen_address_parse(const char *text, struct listen_address *ret)
         a.kind = LISTEN_SYSTEMD;
     else if (strncmp(rest, "systemd:", strlen("systemd:")) == 0)
         wrong = parse_systemd(&a, rest + strlen("systemd:"));
+    else if (strstr(rest, "://"))
+        wrong = "that is a URL: write host:port, or tls:host:port for HTTPS";
     else
         wrong = host_port_parse(rest, strlen(rest), HOST_PORT_LISTEN, &a.host_port);
     if (!wrong)

@@ -566,9 +566,12 @@ const char *option_nearest(const char *typed, size_t len, bool with_actions)
     best_distance = len / 3 + 2;
     for (size_t i = 0; i < OPTION_ROW_COUNT + (with_actions ? OPTION_ACTION_COUNT : 0); i++) {
         const char *key = i < OPTION_ROW_COUNT ? option_rows[i].key : option_actions[i - OPTION_ROW_COUNT].key;
-        size_t d = distance(plain, key);
+        size_t d = distance(plain, key), key_len = strlen(key);
 
-        if (d < best_distance) {
+        /* redis-url: one word too many is nearer than another word */
+        if (len > key_len && memcmp(plain, key, key_len) == 0 && plain[key_len] == '-')
+            d = 1;
+        if (d < best_distance || (best && d == best_distance && d == 1 && key_len > strlen(best))) {
             best_distance = d;
             best = key;
         }

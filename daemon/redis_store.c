@@ -184,7 +184,7 @@ static void explain_refusal(struct redis_store *s, const redisReply *reply)
         s->role = len == 5 && memcmp(detail, "slave", 5) == 0 ? "replica" : "unknown";
         if (s->sentinel)
             redis_sentinel_refused(s->sentinel);
-        attach_refused(s, "Redis is not a master", "");
+        attach_refused(s, "Redis is not a master: write the master, or its sentinels, into the URL", "");
     } else if (redis_answer_is(reply, "loading")) {
         attach_refused(s, "Redis is loading its data", "");
     } else if (redis_answer_is(reply, "no_identity")) {

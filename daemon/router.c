@@ -61,10 +61,18 @@ static bool slice_is(struct http_slice slice, const char *text)
     return slice.len == strlen(text) && memcmp(slice.at, text, slice.len) == 0;
 }
 
+/* "NAME/verb" */
+static bool ends_with_verb(const char *at, size_t len, const char *verb)
+{
+    size_t n = strlen(verb);
+
+    return len > n && at[len - n - 1] == '/' && memcmp(at + len - n, verb, n) == 0;
+}
+
 /* Does the path have this row's shape? *ret_name is the raw name then (at NULL: none). */
 static bool shape_fits(const struct route *route, struct http_slice path, struct http_slice *ret_name)
 {
-    size_t head = strlen(LOCKS), verb = strlen(route->path);
+    size_t head = strlen(LOCKS);
 
     *ret_name = (struct http_slice){NULL, 0};
     if (route->shape == ROUTE_FIXED)
@@ -74,10 +82,18 @@ static bool shape_fits(const struct route *route, struct http_slice path, struct
     *ret_name = (struct http_slice){path.at + head, path.len - head};
     if (route->shape == ROUTE_LOCK)
         return true;
-    if (ret_name->len < verb + 1 || memcmp(path.at + path.len - verb, route->path, verb) != 0 || path.at[path.len - verb - 1] != '/')
+    if (!ends_with_verb(ret_name->at, ret_name->len, route->path))
         return false;
-    ret_name->len -= verb + 1;
+    ret_name->len -= strlen(route->path) + 1;
     return true;
+}
+
+const char *router_call_at_end(const char *name, size_t len)
+{
+    for (size_t i = 0; i < route_count; i++)
+        if (routes[i].shape == ROUTE_VERB && len > strlen(routes[i].path) + 1 && ends_with_verb(name, len, routes[i].path))
+            return routes[i].path;
+    return NULL;
 }
 
 static const char *method_name(enum http_method method)
@@ -106,27 +122,38 @@ static const struct route *find(const struct http_request *request, struct http_
     return NULL;
 }
 
+#define CALLS_ON_LOCKS "POST takes /v1/locks/{name}/acquire, renew, release, check or break"
+
+static void refuse_path(struct api *api, struct http_exchange *x, struct http_slice path)
+{
+    bool slash = path.len > 1 && path.at[path.len - 1] == '/';
+
+    (void)api_error(api, ROUTE_NONE, x, PAWL_E_NOT_FOUND,
+                    slash ? "there is nothing at this path: none ends with a slash"
+                          : "there is nothing at this path; a lock is at /v1/locks/{name}, the list of them at /v1/locks",
+                    NULL);
+}
+
+/* The header says which methods there are, and so does the message, since curl shows only that. */
 static void refuse_route(struct api *api, struct http_exchange *x, const struct http_request *request, const char *allow)
 {
-    static const char message[] = "{\"error\": \"method_not_allowed\", \"message\": \"this path does not take that method\"}";
     static const struct route any_lock = {.shape = ROUTE_LOCK, .path = ""};
-    char header[64], block[256];
+    bool on_lock, call = strcmp(allow, method_name(HTTP_POST)) == 0;
+    char header[64], message[160];
     struct http_slice name;
-    struct text body;
 
     if (!allow[0]) {
-        (void)api_error(api, ROUTE_NONE, x, PAWL_E_NOT_FOUND, NULL, NULL);
+        refuse_path(api, x, request->path);
         return;
     }
-    if (request->method == HTTP_POST && shape_fits(&any_lock, request->path, &name)) { /* any verb of ours would have been found */
-        (void)api_error(api, ROUTE_NONE, x, PAWL_E_NOT_FOUND, "POST takes /v1/locks/{name}/acquire, renew, release, check or break", NULL);
+    on_lock = shape_fits(&any_lock, request->path, &name);
+    if (request->method == HTTP_POST && on_lock) { /* any verb of ours would have been found */
+        (void)api_error(api, ROUTE_NONE, x, PAWL_E_NOT_FOUND, CALLS_ON_LOCKS, NULL);
         return;
     }
     snprintf(header, sizeof(header), "Allow: %s\r\n", allow);
-    text_init(&body, block, sizeof(block), sizeof(block));
-    text_str(&body, message);
-    (void)api_reply(api, ROUTE_NONE, x, 405, header, &body, NULL, NULL);
-    text_close(&body);
+    snprintf(message, sizeof(message), "this path takes only %s%s", allow, on_lock && !call ? "; " CALLS_ON_LOCKS : "");
+    (void)api_error_with(api, ROUTE_NONE, x, PAWL_E_METHOD_NOT_ALLOWED, message, NULL, header);
 }
 
 /* Does a host that a browser was pointed at mean one machine, whatever a name server says? Names could be made to point here by whoever owns them. */
@@ -167,6 +194,14 @@ static bool origin_allowed(const struct api *api, struct http_slice origin)
     return false;
 }
 
+/* Of a name that could not be decoded into `cap` bytes. */
+static const char *raw_name_problem(struct http_slice raw, size_t cap)
+{
+    if (raw.len < cap)
+        return "badly percent-encoded";
+    return memchr(raw.at, '%', raw.len) ? "longer than 255 bytes, or badly percent-encoded" : "must be at most 255 bytes";
+}
+
 /* Decodes and checks the name; on a problem answers and returns false. */
 static bool read_name(struct api_call *call, struct http_slice raw, char *name, size_t cap)
 {
@@ -175,7 +210,7 @@ static bool read_name(struct api_call *call, struct http_slice raw, char *name, 
     int len = percent_decode(raw.at, raw.len, name, cap);
 
     if (len < 0)
-        problem = raw.len >= cap ? "longer than 255 bytes, or badly percent-encoded" : "badly percent-encoded";
+        problem = raw_name_problem(raw, cap);
     else
         problem = lock_name_problem(name, (size_t)len);
     if (problem) {
@@ -186,6 +221,16 @@ static bool read_name(struct api_call *call, struct http_slice raw, char *name, 
     call->name = name;
     call->name_len = (size_t)len;
     return true;
+}
+
+/* The commonest way to a parameter that "is not one of this call". */
+static void hint_at_post(struct param_problem *problem, struct http_slice path)
+{
+    const char *verb = router_call_at_end(path.at, path.len);
+    size_t len = strlen(problem->message);
+
+    if (verb && len > 0)
+        snprintf(problem->message + len, sizeof(problem->message) - len, "; %s is a POST, and this is a GET", verb);
 }
 
 static bool read_params(struct api_call *call, const struct http_request *request, unsigned allowed)
@@ -206,6 +251,8 @@ static bool read_params(struct api_call *call, const struct http_request *reques
             bad = params_from_json(&call->params, request->body.at, request->body.len, allowed, &problem);
         }
     }
+    if (bad && request->method != HTTP_POST)
+        hint_at_post(&problem, request->path);
     if (bad)
         (void)api_error(call->api, call->route, call->exchange, problem.no_memory ? PAWL_E_STORE_UNAVAILABLE : PAWL_E_BAD_REQUEST,
                         problem.message, &call->params.lease_id);

@@ -11,7 +11,7 @@
 /*      name                  HTTP  wire string              default sentence */
 #define PAWL_ERRORS(X) \
     X(BAD_REQUEST,            400, "bad_request",            "the request is malformed") \
-    X(UNAUTHORIZED,           401, "unauthorized",           "this call needs an access token") \
+    X(UNAUTHORIZED,           401, "unauthorized",           "this call needs an access token, as Authorization: Bearer TOKEN") \
     X(FORBIDDEN,              403, "forbidden",              "this caller may not do that") \
     X(NOT_FOUND,              404, "not_found",              "there is nothing at this path") \
     X(NOT_HELD,               404, "not_held",               "nobody holds this lock") \

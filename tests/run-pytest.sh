@@ -30,6 +30,8 @@ fi
 PYTHONDONTWRITEBYTECODE=1
 PYTHONPATH=$TOP_SRCDIR/tests/lib:$TOP_SRCDIR/tests${PYTHONPATH:+:$PYTHONPATH}
 export TOP_SRCDIR PAWLD PAWL PYTHONDONTWRITEBYTECODE PYTHONPATH
+# Everything that is called is on this machine, and no proxy knows the way there.
+unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
 if [ "${PAWL_TEST_LONG:-}" = 1 ]; then limit=14400; else limit=1200; fi
 exec timeout --kill-after=20 "${PAWL_SUITE_TIMEOUT:-$limit}" \
     "$python" -m pytest -p no:cacheprovider --rootdir="$TOP_SRCDIR/tests" --color=no -q -ra "$@" "$TOP_SRCDIR/tests/$suite"

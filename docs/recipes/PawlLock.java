@@ -78,9 +78,9 @@ public final class PawlLock implements AutoCloseable {
     }
 
     private static Reply call(String lock, String verb, String query, long timeoutMs) throws InterruptedException {
-        URI uri = URI.create(SERVER + "/v1/locks/" + lock + "/" + verb + "?" + query);
-        HttpRequest.Builder request = HttpRequest.newBuilder(uri).POST(HttpRequest.BodyPublishers.noBody());
         try {
+            URI uri = URI.create(SERVER + "/v1/locks/" + lock + "/" + verb + "?" + query);
+            HttpRequest.Builder request = HttpRequest.newBuilder(uri).POST(HttpRequest.BodyPublishers.noBody());
             if (!TOKEN_FILE.isEmpty()) {
                 request.header("Authorization", "Bearer " + Files.readString(Path.of(TOKEN_FILE)).strip());
             }
@@ -88,7 +88,7 @@ public final class PawlLock implements AutoCloseable {
             HttpResponse<String> response = CLIENT.send(request.build(), HttpResponse.BodyHandlers.ofString());
             String after = response.headers().firstValue("Retry-After").filter(text -> text.matches("[0-9]{1,6}")).orElse("0");
             return new Reply(response.statusCode(), response.body(), Math.min(Long.parseLong(after) * 1000, PATIENCE_MS));
-        } catch (IOException | IllegalArgumentException none) { // no connection, no answer, or a token that is none
+        } catch (IOException | IllegalArgumentException none) { // no connection, no answer, no address, or a token that is none
             return new Reply(0, none.toString(), 0);
         }
     }

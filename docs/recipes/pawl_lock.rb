@@ -283,7 +283,10 @@ end
 if $PROGRAM_NAME == __FILE__
   require "sqlite3"
 
-  abort("usage: pawl_lock.rb LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS") if ARGV.size != 6
+  if ARGV.size != 6
+    warn "usage: pawl_lock.rb LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS"
+    exit 125
+  end
   trap("TERM") { exit(143) } # an exception, so that the lock is released
   lock, ttl_ms, wait_ms, database, steps, pause_ms = ARGV
   begin

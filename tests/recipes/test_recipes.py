@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -279,10 +280,11 @@ def test_every_way_out_releases_p8(recipe, run, front, lock, book, tmp_path):
     working = run(name=ended.name, ttl_ms=60_000, steps=MANY, pause_ms=100)
     holder = waits.take()
     waiting = run(name=waits.name, ttl_ms=60_000, wait_ms=60_000)
-    it = front(swallow=("acquire",))
-    asking = run(server=it.address, name=unknown.name, ttl_ms=60_000)
     wrong = run(name=refused.name, ttl_ms=10**12)  # more than pawld allows
-    until(lambda: book.value(ended.name) > 0 and waits.waiters() == 1 and it.swallowed == [200], what="they work and wait")
+    until(lambda: book.value(ended.name) > 0 and waits.waiters() == 1, what="they work and wait")
+    it = front(swallow=("acquire",))
+    asking = run(server=it.address, name=unknown.name, ttl_ms=60_000)  # last: it asks for some seconds only, and the others may be slow to begin
+    until(lambda: it.swallowed[:1] == [200], what="it waits for the answer")
     for worker in (working, waiting, asking):
         worker.signal(signal.SIGTERM)
     assert failing.ended() == WORK_FAILED, failing.stderr()
@@ -295,6 +297,11 @@ def test_every_way_out_releases_p8(recipe, run, front, lock, book, tmp_path):
     for each in (lock, ended, waits, refused, unknown):
         each.left_nothing()
     assert all(worker.family() == [] for worker in (failing, working, waiting, asking))
+
+
+def test_wrong_usage_is_told_from_failed_work(recipe):
+    done = subprocess.run([*recipe.command(), "report", "30000"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 125 and "LOCK TTL_MS WAIT_MS DATABASE STEPS PAUSE_MS" in done.stderr, done
 
 
 def test_a_unix_socket(recipe, run, shared, lock, book):

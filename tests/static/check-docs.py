@@ -570,9 +570,10 @@ def not_a_test(folder, names):
 
 
 def lay(top, copy):
+    """Without the modes of the files, which may be read-only: some are laid twice, which only root could then."""
     for name in ("daemon", "docs", "proto", "tests/recipes"):
-        shutil.copytree(os.path.join(top, name), os.path.join(copy, name))
-    shutil.copytree(os.path.join(top, "tests"), os.path.join(copy, "tests"), ignore=not_a_test, dirs_exist_ok=True)
+        shutil.copytree(os.path.join(top, name), os.path.join(copy, name), copy_function=shutil.copyfile)
+    shutil.copytree(os.path.join(top, "tests"), os.path.join(copy, "tests"), ignore=not_a_test, copy_function=shutil.copyfile, dirs_exist_ok=True)
     spoiling.copy_files(top, copy, ("README.md", "CHANGELOG.md", "LICENSE"))
 
 

@@ -291,6 +291,30 @@ def test_method_not_allowed(broker, method, target, allow):
     status, error, reply = broker.api.call(method, target)
     assert (status, error["error"]) == (405, "method_not_allowed")
     assert allow <= {word.strip() for word in reply.headers["allow"].split(",")}, reply
+    assert reply.headers["allow"] in error["message"], "curl -s doesn't show the header"
+
+
+@pytest.mark.parametrize("verb, query", [
+    ("acquire", ""), ("acquire", "?ttl=30s"), ("release", "?lease_id=11111111-2222-4333-8444-555555555555"),
+    ("renew", "?ttl=30s&lease_id=11111111-2222-4333-8444-555555555555"), ("check", "?token=1"),
+])
+def test_a_get_of_a_call_says_that_it_is_none(broker, name, verb, query):
+    """Broken: who forgets the -X POST is told what reads like an answer to the call, and nothing more."""
+    status, reply, _ = broker.api.call("GET", lock_path(name, verb) + query)
+    if query == "" or verb == "release":
+        assert status == 200 and not reply["held"] and reply["name"] == f"{name}/{verb}"
+        assert reply["hint"].startswith(f"a GET only looks, here at a lock of this name; {verb} is a POST")
+    else:
+        assert status == 400 and reply["message"].endswith(f" of this call; {verb} is a POST, and this is a GET"), reply
+    assert residue_named(broker.redis, name) == []
+
+
+def test_a_hint_is_not_in_the_way(broker, name):
+    """Broken: a lock whose name ends like a call, and that is in use, is talked about as a mistake."""
+    broker.api.must("acquire", f"{name}/check", ttl_ms=LONG_TTL)
+    assert "hint" not in broker.api.inspect(f"{name}/check")[1]
+    assert "hint" not in broker.api.inspect(f"{name}/checks")[1]
+    assert "hint" not in broker.api.inspect("check")[1]
 
 
 @pytest.mark.parametrize("target", ["//", "/v1", "/v1/", "/v2/locks/x/acquire", "/v1/lock/x/acquire", "/healthz/x", "/metricsx", "/V1/locks",

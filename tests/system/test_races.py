@@ -341,6 +341,7 @@ def test_the_lease_runs_out_as_the_wait_ends(field, name):
     rng = sweep.rng
     while sweep.count < ROUNDS:
         waiters, seconds, conns, ends = [], [], [], []
+        laid = time.monotonic()
         api = field.holder.api()
         for i in range(LOCKS):
             sweep.count += 1
@@ -359,10 +360,12 @@ def test_the_lease_runs_out_as_the_wait_ends(field, name):
             waiters.append(first)
             seconds.append(second)
             conns += [first, second]
+        read = time.monotonic()
         gather(waiters + seconds, 40, release="once")
         for second, end in zip(seconds, ends):
             second.granted()
-            after = second.sent + second.took_s - end
+            # who was granted first gives up when that is read; a machine on which 60 locks take long to lay reads the first of them late
+            after = second.sent + second.took_s - (end if read - laid < 2 else max(end, read))
             if after > SOON_S:
                 late.append((second.name, round(after, 2)))
         check = field.api

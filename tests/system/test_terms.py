@@ -219,8 +219,8 @@ def test_p8_p10_a_grant_nobody_was_told_of_is_taken_back_in_its_delay_too(world,
     proxy.stall_answers = True
     status, answer = api.acquire(name, ttl_ms=300, lock_delay_ms=60_000)
     assert status == 503, answer
-    redis_has = redis.command("GET", redis.lock_key(name))
-    assert redis_has and "+60000" in redis_has
+    redis_has = until(lambda: redis.command("GET", redis.lock_key(name)), 20, "the acquire has come to Redis, where the answer stayed")
+    assert "+60000" in redis_has
     proxy.hole = True
     until(lambda: redis.command("PTTL", redis.lock_key(name)) < 58_000, 20, "the lease is long over")
     proxy.hole = proxy.stall_answers = False

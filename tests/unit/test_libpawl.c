@@ -117,6 +117,18 @@ START_TEST(C43_addresses)
 }
 END_TEST
 
+START_TEST(what_is_wrong_with_an_address_is_said)
+{
+    struct address at;
+
+    ck_assert_str_eq(address_parse("http://a:80/v1", &at), "a path has no place in it");
+    ck_assert_str_eq(address_parse("http://a/v1/locks", &at), "a path has no place in it");
+    ck_assert_str_eq(address_parse("http://[::1]:80/v1", &at), "a path has no place in it");
+    ck_assert_str_eq(address_parse("http://u:p@a:80/v1", &at), "a user name has no place in it");
+    ck_assert_str_eq(address_parse("http://a:x", &at), "the port is not a number from 1 to 65535");
+}
+END_TEST
+
 START_TEST(an_address_that_is_none_is_said_at_once)
 {
     struct pawl *other;
@@ -1018,6 +1030,7 @@ static Suite *suite(void)
     TCase *pure = tcase_create("pure"), *calls = tcase_create("calls"), *faults = tcase_create("faults");
 
     tcase_add_test(pure, C43_addresses);
+    tcase_add_test(pure, what_is_wrong_with_an_address_is_said);
     tcase_add_test(pure, an_address_that_is_none_is_said_at_once);
     tcase_add_test(pure, C30_duplicate_keys_in_a_reply_are_refused);
     tcase_add_test(pure, mistyped_and_out_of_range_fields_are_refused);

@@ -45,6 +45,8 @@ START_TEST(C43_host_and_port)
     refused("", "");
     refused(":7295", "");
     refused("127.0.0.1", "port");
+    refused("http://127.0.0.1:7295", "host:port");
+    refused("https://127.0.0.1:7295", "tls:host:port");
 }
 END_TEST
 

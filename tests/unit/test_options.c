@@ -304,11 +304,13 @@ START_TEST(unknown_option_names_itself_and_the_nearest)
     bad("--max_wait=1s", "", "--max_wait: there is no such option; did you mean --max-wait?");
     bad("-dev", "", "-dev: there is no such option; did you mean --dev?");
     bad("--versoin", "", "--versoin: there is no such option; did you mean --version?");
+    bad("--redis-cert-file=x", "", "--redis-cert-file: there is no such option; did you mean --redis-cert?");
     bad("--quiet-as-a-mouse", "", "--quiet-as-a-mouse: there is no such option; see --help");
     bad("--", "", "--: there is no such option; see --help");
     bad("-", "", "-: there is no such option; see --help");
     bad("", "PAWL_MAXWAIT=1s", "PAWL_MAXWAIT: there is no such option; did you mean PAWL_MAX_WAIT?");
     bad("", "PAWL_max_wait=1s", "PAWL_max_wait: there is no such option; did you mean PAWL_MAX_WAIT?");
+    bad("", "PAWL_REDIS_URL=x", "PAWL_REDIS_URL: there is no such option; did you mean PAWL_REDIS?");
     bad("", "PAWL_=1", "PAWL_: there is no such option; see --help");
     bad("", "PAWL_HELP=1", "PAWL_HELP: there is no such option; see --help");
     bad_text("\nlog_level = debug\n", "pawld.conf:2: log_level: there is no such option; did you mean log-level?");
@@ -381,7 +383,7 @@ START_TEST(C43_listen_address_is_checked_before_anything_is_bound)
         {"[127.0.0.1]:1", "IPv6"},
         {"[]:1", "IPv6"},
         {"127.1:1", "IPv4"},
-        {"http://h:1", "brackets"},
+        {"http://h:1", "URL"},
         {"h:1/", "port"},
         {"*:1", "host"},
         {"tls:", "host"},

@@ -36,8 +36,10 @@ class Browser:
     def __init__(self, folder, size=(1280, 900), dark=False):
         self.port = free_port()
         self.log_path = os.path.join(folder, f"chromedriver-{self.port}.log")
+        # or something of it stays in the home of whoever runs the tests
+        env = {**os.environ, "XDG_CONFIG_HOME": f"{folder}/config", "XDG_CACHE_HOME": f"{folder}/cache"}
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(["chromedriver", f"--port={self.port}"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(["chromedriver", f"--port={self.port}"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
         self.session = None
         try:
             until(self._is_up, 60, "chromedriver listens", every_s=0.1)
