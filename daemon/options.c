@@ -94,7 +94,7 @@ static const char *printable(const char *value, char *out, size_t cap)
 {
     size_t len = 0;
 
-    for (; value[len] && len < cap - 1; len++)
+    for (; len < cap - 1 && value[len]; len++)
         out[len] = value[len] >= ' ' && value[len] <= '~' ? value[len] : '?';
     out[len] = '\0';
     return out;

@@ -651,7 +651,7 @@ START_TEST(P7_all_who_wait_under_one_lease_id_are_told_and_no_one_is_granted_pas
 
     take(one, "L", 'a');
     EXPECT(queue_up(one, "L", 'b'), STORE_HELD);
-    twin = EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
+    EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
     EXPECT(queue_up(one, "L", 'c'), STORE_HELD);
     EXPECT(release(one, "L", 'a'), STORE_DONE);
     ck_assert(node_took(two, 'w', 'b', "L")); /* the newer request is woken */
