@@ -509,6 +509,24 @@ START_TEST(P3_many_calls_of_one_turn_find_another_life)
 }
 END_TEST
 
+/* The fence fell behind what the node saw, by a digit or by one: these must not be granted below tokens that were handed out. */
+START_TEST(P2_H3_many_calls_of_one_turn_meet_a_fence_that_fell)
+{
+    struct crowd c;
+    char command[128];
+
+    snprintf(command, sizeof(command), "%s %s{0}:fence%s", _i ? "DECR" : "SET", PREFIX, _i ? "" : " 7");
+    crowd_in_behind(&c, command);
+    for (int i = 0; i < MANY; i++) {
+        EXPECT(c.acquired[i], STORE_RECOVERING);
+        EXPECT(c.released[i], STORE_DONE); /* the leases are still there, and whose they are is no matter of the fence */
+    }
+    ck_assert_int_ge(one->attached, 2);
+    close_window();
+    ck_assert_int_gt(take(one, "L", 'a')->call.ret_token, c.before);
+}
+END_TEST
+
 START_TEST(P2_many_calls_of_one_turn_after_a_new_attach_run_in_that)
 {
     struct crowd c;
@@ -1504,6 +1522,7 @@ int main(void)
     tcase_add_test(flight, P7_C24_many_calls_of_one_turn_that_ran_and_whose_answers_were_lost);
     tcase_add_test(flight, C25_many_calls_of_one_turn_find_the_script_cache_lost);
     tcase_add_test(flight, P3_many_calls_of_one_turn_find_another_life);
+    tcase_add_loop_test(flight, P2_H3_many_calls_of_one_turn_meet_a_fence_that_fell, 0, 2);
     tcase_add_test(flight, P2_many_calls_of_one_turn_after_a_new_attach_run_in_that);
     tcase_add_test(flight, P7_C24_a_release_and_its_rider_share_an_unknown_end);
     tcase_add_test(flight, C24_calls_made_while_the_connection_comes_back_are_held);
