@@ -151,6 +151,10 @@ EVENTS = {
     "script_flush": _released(lambda world, redis, pawld: redis.command("SCRIPT", "FLUSH")),
     "pawld_restarted": _released(lambda world, redis, pawld: pawld.restart()),
     "pawld_killed": _released(lambda world, redis, pawld: (pawld.kill9(), pawld.start())),
+    "pawld_restarted_after_redis_was_killed": lambda world, redis, pawld, name, lease: (
+        pawld.stop(), _kill_redis(world, redis, pawld), pawld.start()),
+    "pawld_restarted_after_script_flush": _released(
+        lambda world, redis, pawld: (pawld.stop(), redis.command("SCRIPT", "FLUSH"), pawld.start())),
     "pawld_restarted_after_flushall": _released(lambda world, redis, pawld: (pawld.stop(), redis.command("FLUSHALL"), pawld.start())),
 }
 
