@@ -692,7 +692,7 @@ def pipeline(conn, requests, expect):
 def test_c37_memory_does_not_grow_with_names(world, redis):
     """Broken: something is kept for every name that was ever used, in the process or in Redis. (C37, P8)"""
     total = 200_000 if LONG else 20_000
-    pawld = world.pawld(redis, env={"ASAN_OPTIONS": "exitcode=99:detect_leaks=1:quarantine_size_mb=8:malloc_context_size=3"})
+    pawld = world.pawld(redis, env={"ASAN_OPTIONS": "exitcode=99:detect_leaks=1:quarantine_size_mb=1:malloc_context_size=3"})
     conn = pawld.conn()
     keys = redis.command("DBSIZE")
 
@@ -715,7 +715,9 @@ def test_c37_memory_does_not_grow_with_names(world, redis):
     for kind in ("freed", "expired", "looked-at"):
         use(kind, 2000, total if kind == "freed" else total // 2)
     until_clean(redis, 60)
-    until(lambda: pawld.rss() - warm < 16 * 1024 * 1024, 30, "memory is back to what it was")
+    # the allocator of AddressSanitizer puts more around each block, and keeps some
+    bound = (2 if os.environ.get("PAWL_SANITIZERS", "yes") == "no" else 6) * 1024 * 1024
+    until(lambda: pawld.rss() - warm < bound, 30, "memory is back to what it was")
     assert redis.command("DBSIZE") <= keys + 1
     with Conn(pawld.address) as other:
         text = other.request("GET", "/metrics").body.decode()
