@@ -100,6 +100,11 @@ if [ -f "${TOP_BUILDDIR:-$top/build}/daemon/redis_scripts.c" ]; then
         } >"$tmp/files"
         lines=$(while IFS= read -r f; do cat "$top/daemon/scripts/$f"; done <"$tmp/files" | grep -Evc '^[[:blank:]]*(--.*)?$' || true)
         expect "$name: lines of code" "$lines" "$(($(wc -l <"$tmp/out")))"
+        # it opens with what it is called with, what it answers and what it keeps to
+        sed '/^--/!q' "$top/daemon/scripts/$name.lua" >"$tmp/story"
+        for part in '-- KEYS ' 'ARGV ' '-- Answer' '-- Invariant'; do
+            expect "$name: opens with its $part" found "$(grep -q -e "$part" "$tmp/story" && echo found)"
+        done
         index=$((index + 1))
     done <"$tmp/names"
     sed -n 's/^-- include //p' "$top"/daemon/scripts/*.lua | sort -u >"$tmp/shared"
