@@ -975,10 +975,14 @@ END_TEST
 START_TEST(C19_a_replica_is_refused_and_a_promoted_one_found_again)
 {
     struct node *fresh;
+    int before = one->detached;
 
     take(one, "L", 'a');
     redis_server_ok(&redis, "REPLICAOF 127.0.0.1 1");
     EXPECT(acquire(one, "M", 'a'), STORE_UNAVAILABLE);
+    for (int i = 0; i < 5 && one->detached == before; i++)
+        turn();
+    ck_assert_int_gt(one->detached, before); /* READONLY is enough: it does not wait for a beat */
     EXPECT(renew(two, "L", 'a', TTL_MS), STORE_UNAVAILABLE);
     RUN_UNTIL(!node_is_ready(one) && !node_is_ready(two), 20000);
     fresh = rig_node(WINDOW_MS);

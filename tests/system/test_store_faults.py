@@ -61,6 +61,11 @@ def unavailable(api, name=None, deadline_s=10.0):
     return True
 
 
+def says(pawld, word):
+    """The node tells whoever asks what Redis refuses, in words of its own."""
+    until(lambda: word in pawld.api().status()[1]["redis"]["problem"], what=f"the status says {word}")
+
+
 def until_unavailable(pawld):
     api = pawld.api()
     until(lambda: api.acquire("probe", ttl_ms=500)[0] == 503, what="acquire answers 503")  # a shorter one may come too late to be told: 503 as well
@@ -158,6 +163,7 @@ def test_c19_a_demoted_redis_grants_nothing(world, redis):
     pawld.wait_not_ready()
     api = until_unavailable(pawld)
     unavailable(api)
+    says(pawld, "not a master")
     for verb, params in (("renew", {"lease_id": grant["lease_id"]}), ("release", {"lease_id": grant["lease_id"]})):
         assert getattr(api, verb)("held", **params)[0] == 503
     redis.command("REPLICAOF", "NO", "ONE")
@@ -188,7 +194,7 @@ def test_c20_while_redis_loads_its_data(world):
     redis.stop()
     redis.start(ready=False)
     api = pawld.api()
-    saw_loading = False
+    saw_loading, saw = False, set()
 
     def loaded():
         nonlocal saw_loading
@@ -203,11 +209,13 @@ def test_c20_while_redis_loads_its_data(world):
             if status != 200:
                 assert (status, error["error"]) == (503, "store_unavailable")
             assert time.monotonic() - start < 10
+            saw.add(api.status()[1]["redis"]["problem"])
             return False
         return True
 
     until(loaded, 90, "redis has loaded")
     assert saw_loading, "the load was too quick to be seen"
+    assert "Redis is loading its data" in saw, saw
     works_again(pawld)
     assert api.metrics()["pawl_ready"] == 1
 
@@ -224,7 +232,7 @@ def test_c21_out_of_memory_without_eviction(world):
     other = api.must("acquire", "other", ttl_ms=LONG_TTL)
     redis.command("CONFIG", "SET", "maxmemory", 1)
     status, error = api.acquire("new", ttl_ms=LONG_TTL)
-    assert (status, error["error"]) == (503, "store_unavailable"), error
+    assert (status, error["error"]) == (503, "store_unavailable") and "(OOM)" in error["message"], error
     assert not redis.holds("new")
     assert api.inspect("held")[1]["token"] == grant["token"]
     assert api.acquire("held")[0] in (409, 503)
@@ -735,6 +743,7 @@ def test_acl_without_scripts(world):
     pawld = world.pawld(f"redis://weak:pw@127.0.0.1:{redis.port}/0", FAST, wait="listening")
     unavailable(pawld.api())
     assert pawld.api().readyz() == 503
+    says(pawld, "(NOPERM)")
     redis.command("ACL", "SETUSER", "weak", "+@all")
     works_again(pawld)
 
@@ -768,6 +777,7 @@ def test_keys_outside_of_an_acl(world):
     pawld = world.pawld(f"redis://other:pw@127.0.0.1:{redis.port}/0", FAST, wait="listening")
     unavailable(pawld.api())
     assert pawld.api().readyz() == 503
+    says(pawld, "(NOPERM)")
 
 
 @pytest.mark.parametrize("given", ["none", "wrong"])
@@ -826,7 +836,7 @@ def test_misconf_after_a_failed_snapshot(world):
     with pytest.raises(RespError, match="MISCONF"):
         redis.command("SET", "x", 1)
     status, error = api.acquire("new", ttl_ms=LONG_TTL)
-    assert (status, error["error"]) == (503, "store_unavailable")
+    assert (status, error["error"]) == (503, "store_unavailable") and "(MISCONF)" in error["message"], error
     assert "bgsave" not in error["message"] and not redis.holds("new")
     assert api.inspect("held")[0] in (200, 503)
     redis.command("CONFIG", "SET", "save", "")
@@ -859,6 +869,7 @@ def test_a_cluster_that_is_down(world):
     pawld = world.pawld(redis, FAST, wait="listening")
     unavailable(pawld.api())
     assert pawld.api().readyz() == 503
+    says(pawld, "(CLUSTERDOWN)")
 
 
 # ---------------------------------------------------------------- keys that are somebody else's
