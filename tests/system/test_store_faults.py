@@ -10,6 +10,7 @@ import random
 import threading
 import time
 import uuid
+from datetime import datetime
 
 import pytest
 
@@ -59,6 +60,13 @@ def unavailable(api, name=None, deadline_s=10.0):
             assert error["lease_id"] == lease
         assert "127.0.0.1" not in error["message"] and "{0}" not in error["message"], f"the store's own words leak: {error}"
     return True
+
+
+def a_line_a_second(lines):
+    """As many lines as there were, none within a second of the one before."""
+    times = [datetime.fromisoformat(line["time"].replace("Z", "+00:00")).timestamp() for line in lines]
+    assert all(later - earlier > 0.95 for earlier, later in zip(times, times[1:])), lines
+    return len(lines)
 
 
 def says(pawld, word):
@@ -248,6 +256,25 @@ def test_c21_out_of_memory_without_eviction(world):
     until(lambda: residue(redis) == ["pawl:{0}:lock:held"], what="only what is held is left")
 
 
+def test_c21_what_redis_refuses_is_logged_once_a_second(world):
+    """Broken: each call that a full Redis refuses is a line of the log, which fills the disk when it helps least; or none is. (C21, C27)"""
+    redis = world.redis(options={"maxmemory-policy": "noeviction"})
+    pawld = world.pawld(redis, FAST)
+    api = pawld.api()
+    redis.command("CONFIG", "SET", "maxmemory", 1)
+    refused = []
+
+    def told_again():
+        assert api.acquire(f"l{len(refused)}")[0] == 503
+        refused.append(1)
+        return len(refused) > 100 and len(pawld.log("store_error")) >= 2
+
+    until(told_again, what="a second line")
+    lines = pawld.log("store_error")
+    assert a_line_a_second(lines) >= 2 and "(OOM)" in lines[0]["problem"]
+    assert lines[1]["suppressed"] > 0 and sum(line["suppressed"] for line in lines) + len(lines) <= len(refused)
+
+
 def test_c22_a_redis_that_may_evict_is_refused(world):
     """Broken: a cache drops held locks, and pawl goes on as if it were a store. (C22)"""
     redis = world.redis(options={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"})
@@ -257,6 +284,8 @@ def test_c22_a_redis_that_may_evict_is_refused(world):
         "error") and ("evict" in json.dumps(line) or "allkeys-lru" in json.dumps(line)) for line in pawld.log()),
           what="the log says why")
     assert api.readyz() == 503 and api.acquire("l")[0] == 503 and api.healthz() == 200
+    until(lambda: len(pawld.log("attach_refused")) > 1, what="it is told again")
+    a_line_a_second(pawld.log("attach_refused"))
     redis.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
     works_again(pawld)
 
@@ -653,6 +682,8 @@ def test_c27_connects_follow_a_capped_back_off(world, redis):
     made = proxy.connects - connects
     assert 1 <= made <= took * 12, f"{made} connects in {took:.1f} s"
     assert len(pawld.log()) - lines <= made * 3 + took * 5, "more than a few lines per attempt"
+    for link in {line["link"] for line in pawld.log("store_link_down")}:
+        a_line_a_second([line for line in pawld.log("store_link_down") if line["link"] == link])
     assert answered[0] > 20
     assert pawld.fds() <= fds + 10, "descriptors leak"
     # and without any load it hardly costs anything
