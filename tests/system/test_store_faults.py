@@ -829,13 +829,18 @@ def test_a_password_that_is_missing_or_wrong(world, given):
 
 
 def test_a_database_of_its_own(world):
-    """Broken: the /db of the URL is ignored, and pawl writes into another's database."""
+    """Broken: the /db of the URL is ignored, or forgotten with the first connection, and pawl writes into another's database."""
     redis = world.redis()
     pawld = world.pawld(f"redis://127.0.0.1:{redis.port}/5")
-    pawld.api().must("acquire", "l", ttl_ms=LONG_TTL)
+    api = pawld.api()
+    api.must("acquire", "l", ttl_ms=LONG_TTL)
+    for kind in ("normal", "pubsub"):
+        redis.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+    until(lambda: api.metrics()["pawl_store_attaches_total"] == 2, what="connected anew")
+    api.must("acquire", "m", ttl_ms=LONG_TTL)
     assert redis.keys() == set()
     redis.command("SELECT", 5)
-    assert redis.holds("l")
+    assert redis.holds("l") and redis.holds("m")
 
 
 def test_redis_over_a_unix_socket(world):
