@@ -843,6 +843,15 @@ def test_a_database_of_its_own(world):
     assert redis.holds("l") and redis.holds("m")
 
 
+def test_a_database_that_is_not_there(world):
+    """Broken: SELECT is refused, and pawl goes on in the database where it happens to be."""
+    redis = world.redis(options={"databases": 2})
+    pawld = world.pawld(f"redis://127.0.0.1:{redis.port}/5", FAST, wait="listening")
+    says(pawld, "SELECT refused")
+    assert pawld.api().readyz() == 503 and pawld.api().acquire("l")[0] == 503
+    assert redis.keys() == set()
+
+
 def test_redis_over_a_unix_socket(world):
     """Broken: a refused unix socket, which calls nothing back, is never tried again."""
     redis = world.redis(unix=True)
