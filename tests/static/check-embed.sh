@@ -2,7 +2,7 @@
 # The generator of daemon/redis_scripts.c: what comes out of the compiled C is byte for byte what should go to Redis, and its SHA1 is the one that Redis computes.
 #
 # A script full of what C and awk could mangle is embedded, compiled and printed again. Then the scripts of the tree: every body must have its own SHA1 and length, and must
-# hold what its source holds, counted in code lines. What the generator can't carry over it must refuse.
+# hold what its source holds, counted in code lines; and it opens with its keys, arguments, answers and invariants. What the generator can't carry over it must refuse.
 set -eu
 
 top=$(cd "${TOP_SRCDIR:-$(dirname "$0")/../..}" && pwd)
