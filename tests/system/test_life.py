@@ -13,7 +13,7 @@ import uuid
 import pytest
 
 from pawltest.http import Api, Closed, Conn, lock_path
-from pawltest.pawld import run
+from pawltest.pawld import FRUGAL, run
 from pawltest.process import free_port
 from pawltest.residue import residue
 from pawltest.wait import always, until
@@ -608,7 +608,7 @@ def test_c05_the_reply_is_lost_and_the_client_retries(world, redis, name):
 
 def test_a_thousand_idle_connections(world, redis):
     """Broken: idle connections cost CPU or 8 KiB each, or hold up those who work. All are closed again and nothing of them is left."""
-    pawld = world.pawld(redis, ["--idle-timeout", "10m"])
+    pawld = world.pawld(redis, ["--idle-timeout", "10m"], env=FRUGAL)
     api = pawld.api()
     grant = api.must("acquire", "held", ttl_ms=LONG_TTL)
     fds, rss = pawld.fds(), pawld.rss()

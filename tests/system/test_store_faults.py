@@ -16,7 +16,7 @@ import pytest
 
 from pawltest.fixtures import LONG
 from pawltest.http import Api, Closed, Conn, lock_path, request_bytes
-from pawltest.pawld import run
+from pawltest.pawld import FRUGAL, run
 from pawltest.process import free_port
 from pawltest.redis import RespError
 from pawltest.residue import lock_keys_without_end, residue, until_clean
@@ -731,7 +731,7 @@ def pipeline(conn, requests, expect):
 def test_c37_memory_does_not_grow_with_names(world, redis):
     """Broken: something is kept for every name that was ever used, in the process or in Redis. (C37, P8)"""
     total = 200_000 if LONG else 20_000
-    pawld = world.pawld(redis, env={"ASAN_OPTIONS": "exitcode=99:detect_leaks=1:quarantine_size_mb=1:malloc_context_size=3"})
+    pawld = world.pawld(redis, env=FRUGAL)
     conn = pawld.conn()
     keys = redis.command("DBSIZE")
 
