@@ -281,6 +281,25 @@ START_TEST(P7_H13_a_script_of_an_earlier_connection_does_nothing)
 }
 END_TEST
 
+/* Of a node that dies before its first beat, too. */
+START_TEST(P8_the_key_of_a_node_ends_by_itself_from_the_first)
+{
+    static struct recorded attach;
+    struct node *fresh;
+    char status[32];
+
+    monitor_start();
+    fresh = rig_node(WINDOW_MS);
+    RUN_UNTIL(fresh->attached, 10000);
+    record(&attach, redis_store_node(fresh->redis));
+    redis_server_ok(&redis, "DEL %s{0}:node:%s", PREFIX, redis_store_node(fresh->redis));
+    replay(&attach, status, sizeof(status)); /* no beat comes until the loop turns */
+    ck_assert_str_eq(status, "attached");
+    ck_assert_int_gt(redis_server_int(&redis, "PTTL %s{0}:node:%s", PREFIX, redis_store_node(fresh->redis)), 0);
+    redisFree(monitor);
+}
+END_TEST
+
 /* ---- C24: the connection goes with calls in flight ---- */
 
 struct flight {
@@ -1551,6 +1570,7 @@ int main(void)
     tcase_add_test(silence, P9_a_call_is_answered_by_its_own_deadline_also_when_it_is_a_short_one);
     tcase_add_test(silence, P7_P8_H13_an_acquire_that_was_answered_unknown_leaves_nothing_once_it_is_cancelled);
     tcase_add_test(silence, P7_H13_a_script_of_an_earlier_connection_does_nothing);
+    tcase_add_test(silence, P8_the_key_of_a_node_ends_by_itself_from_the_first);
     tcase_add_test(flight, P7_C24_calls_lost_before_they_ran_are_run_again);
     tcase_add_test(flight, P7_C24_calls_that_ran_and_whose_answers_were_lost_are_run_again_to_the_same_effect);
     tcase_add_test(flight, P7_a_grant_that_was_run_twice_is_one_grant);
