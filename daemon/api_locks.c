@@ -166,11 +166,13 @@ static void add_holder(struct text *body, const struct broker_request *r)
     json_number(body, "held_ms", holder->held_ms);
 }
 
-/* Nobody holds the lock, and nobody is granted it yet. `reason`: why; NULL: it needs no word. */
+/* Nobody holds the lock, and nobody is granted it yet. `reason`: why somebody was refused, which is told although it may be over by now; NULL: nobody was. */
 static void add_delay_left(struct text *body, const struct broker_request *r, const char *reason)
 {
     int64_t left_ms = r->call.holder.delay_ms > 0 ? broker_left_ms(r->broker, r->call.sent_us + r->call.holder.delay_ms * 1000) : 0;
 
+    if (reason && r->call.holder.delay_ms > 0 && left_ms < 1)
+        left_ms = 1;
     if (left_ms < 1)
         return;
     if (reason)

@@ -89,14 +89,15 @@ static int store_value(struct reading *r, const struct option_row *row, const ch
     }
 }
 
-/* A value that was refused, as it may be repeated on a terminal. */
+/* A value that was refused, as it may be repeated on a terminal: also when it is the URL of a Redis, password and all, in the wrong place. */
 static const char *printable(const char *value, char *out, size_t cap)
 {
-    size_t len = 0;
-
-    for (; value[len] && len < cap - 1; len++)
-        out[len] = value[len] >= ' ' && value[len] <= '~' ? value[len] : '?';
-    out[len] = '\0';
+    if (strchr(value, '@') && strncmp(value, "unix:", strlen("unix:")) != 0)
+        redis_url_mask(value, out, cap);
+    else
+        snprintf(out, cap, "%s", value);
+    for (char *c = out; *c; c++)
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
     return out;
 }
 
@@ -108,7 +109,7 @@ static int take(struct reading *r, const struct option_row *row, enum place plac
     int64_t number = 0;
     const char *problem = option_read(row, value, &number, why, sizeof(why));
 
-    if (problem && row->kind == OPTION_LIST) /* which of several, then; never a secret */
+    if (problem && row->kind == OPTION_LIST) /* which of several, then */
         return fail(r, "%s: %s: %s", where, printable(value, shown_value, sizeof(shown_value)), problem);
     if (problem)
         return fail(r, "%s: %s", where, problem);

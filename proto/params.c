@@ -338,7 +338,7 @@ void params_init(struct params *p)
 {
     /* Field by field: there is a kilobyte of text behind them that nobody reads beyond its NUL, and this runs for every request. */
     p->seen = p->in_query = 0;
-    p->ttl_ms = p->wait_ms = p->token = p->since = 0;
+    p->ttl_ms = p->wait_ms = p->lock_delay_ms = p->max_hold_ms = p->token = p->since = 0;
     p->limit = PAWL_LIST_LIMIT_DEFAULT;
     p->lease_id.text[0] = '\0';
     p->owner_len = p->reason_len = p->prefix_len = p->name_len = 0;

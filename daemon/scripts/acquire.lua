@@ -101,7 +101,7 @@ if ended or delayed then
     if not ticket then
         return {'full', fence}
     end
-    return {'delayed', fence, ticket, redis.call('ZCARD', KEYS[6]), redis.call('PTTL', KEYS[5])}
+    return {'delayed', fence, ticket, redis.call('ZCARD', KEYS[6]), math.max(1, redis.call('PTTL', KEYS[5]))}
 end
 
 if not lease then

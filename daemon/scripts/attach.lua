@@ -10,6 +10,8 @@
 -- Incarnation: "run_id replid uuid base W". It is adopted when server and data are the ones it names and the fence is not below what the node saw;
 -- else the data are of another life (restart, failover, flush, roll-back) and a new one is opened, with a fence above everything that could have been handed out:
 -- the Redis clock in microseconds (tokens are slower than it), and J above what is stored and seen in case that clock is behind.
+--
+-- Invariants: the fence never falls; a life is opened by one node, and the others adopt it; a server that is refused is left as it was.
 
 -- include window.lua
 local g, window_ms, jump = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -5,6 +5,8 @@
 --
 -- The window counts ticks, not time: one tick each interval of Redis time at most, also when its clock went back, so neither a stall nor a
 -- jump of the clock lapses it while nodes could not run.
+--
+-- Invariants: touches no lease; where the server is not the one that was attached to, nothing is written.
 
 -- include common.lua
 -- include library.lua

@@ -3,6 +3,9 @@
 -- KEYS  as common, 1 to 6      ARGV  4 node
 -- Answer  {'broken', fence, token, left, held_ms, owner, woken, delay, id, confirm}  {'free', fence}  {'recovering', fence}  {'foreign', fence}
 -- id and confirm: of a lease that this very node vouches for, or is about to: then there is no message to forget it ('' and '0' otherwise)
+--
+-- Invariants: whoever holds the lock when it runs holds it no longer, nobody is granted it here, and a key that pawl did not write stays. While the window is
+-- open a tombstone keeps older copies of the lease from coming back.
 
 -- include common.lua
 -- include library.lua

@@ -2,6 +2,8 @@
 --
 -- KEYS  as common, 1 to 6      ARGV  4 token
 -- Answer  {'held', fence, left}  {'lost', fence}  {'recovering', fence}: what the token stands for may yet be put back
+--
+-- Invariant: writes nothing, and says 'held' of the holder's token alone.
 
 -- include common.lua
 -- include library.lua

@@ -4,6 +4,8 @@
 -- Answer  {'held' or 'free' or 'foreign', fence, recovering, waiters, position, token, left, held_ms, owner, delay, most}
 -- recovering is 1 while the window is open; position is 1 for the first waiter, 0 for none; the next four are 0 and '' unless held. delay and most: as in
 -- acquire; when it is free, delay is how long nobody is granted yet.
+--
+-- Invariant: writes nothing, and what it tells of a lease holds no lease id.
 
 -- include common.lua
 -- include library.lua

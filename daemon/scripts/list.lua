@@ -4,6 +4,8 @@
 -- Answer  {'page', fence, cursor, recovering, then for each lock: name, token, left, held_ms, owner, waiters}
 -- cursor is '0' at the end. Redis hands keys out in groups: an answer may hold a few more than asked for, and a lock that was there all
 -- along is in it exactly once unless the table was resized meanwhile.
+--
+-- Invariants: writes nothing; no lease id is told; a key of another type, or that pawl did not write, is passed over.
 
 -- include common.lua
 -- include library.lua

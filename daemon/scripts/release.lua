@@ -6,7 +6,6 @@
 -- Answer  {'released', fence, token, woken, granted} (fence and token may come as text; granted: the token of that waiter's lease, if it was
 --         the head of the queue and so was granted in this run)  {'lost', fence}  {'recovering', fence}  {'foreign', fence}
 -- woken is the lease id of the next waiter when it waits at this very node (absent or '' otherwise): the node wakes it without a message.
-
 --
 -- Invariant: the waiter is granted as its own acquire would be in the next moment: it is the head, and the lock was freed in this run.
 

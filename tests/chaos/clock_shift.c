@@ -28,6 +28,7 @@ __attribute__((constructor)) static void map_shift(void)
         close(fd);
 }
 
+/* The C library's headers call the parameters by reserved names. NOLINTBEGIN(readability-inconsistent-declaration-parameter-name) */
 int clock_gettime(clockid_t clock, struct timespec *ret)
 {
     int result = (int)syscall(SYS_clock_gettime, clock, ret);
@@ -62,3 +63,4 @@ time_t time(time_t *ret)
         *ret = now.tv_sec;
     return now.tv_sec;
 }
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */

@@ -65,7 +65,7 @@ static void feed(struct fed *f, const uint8_t *bytes, size_t len, const uint8_t 
 
 static void same_slice(struct http_slice a, struct http_slice b)
 {
-    insist((a.at == NULL) == (b.at == NULL) && a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0));
+    insist((a.at == NULL) == (b.at == NULL) && a.len == b.len && (a.len == 0 || (a.at && b.at && memcmp(a.at, b.at, a.len) == 0)));
 }
 
 static void check_request(const struct http_request *q)

@@ -1962,8 +1962,10 @@ struct memory *memory_new(struct virtual_time *time, const struct memory_watch *
 
 void memory_free(struct memory *m)
 {
-    while (m->blocks)
-        block_free(m, m->blocks + 1);
+    for (struct block *block = m->blocks, *next; block; block = next) {
+        next = block->next;
+        free(block);
+    }
     for (int i = 0; i < m->node_count; i++)
         free(m->nodes[i]);
     free(m->runs);

@@ -145,7 +145,7 @@ bool memory_node_known(const struct memory *m, int node); /* its key is there */
 
 /* The run that an answered call's result is from; NULL: none is known. */
 const struct memory_run *memory_run_of(const struct memory *m, const struct store_call *call);
-const char *memory_status_word(enum memory_status status);
+const char *memory_status_word(enum memory_status word);
 const char *memory_fault_word(enum memory_fault fault);
 
 #endif

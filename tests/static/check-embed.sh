@@ -2,7 +2,7 @@
 # The generator of daemon/redis_scripts.c: what comes out of the compiled C is byte for byte what should go to Redis, and its SHA1 is the one that Redis computes.
 #
 # A script full of what C and awk could mangle is embedded, compiled and printed again. Then the scripts of the tree: every body must have its own SHA1 and length, and must
-# hold what its source holds, counted in code lines. What the generator can't carry over it must refuse.
+# hold what its source holds, counted in code lines; and it opens with its keys, arguments, answers and invariants. What the generator can't carry over it must refuse.
 set -eu
 
 top=$(cd "${TOP_SRCDIR:-$(dirname "$0")/../..}" && pwd)
@@ -100,6 +100,11 @@ if [ -f "${TOP_BUILDDIR:-$top/build}/daemon/redis_scripts.c" ]; then
         } >"$tmp/files"
         lines=$(while IFS= read -r f; do cat "$top/daemon/scripts/$f"; done <"$tmp/files" | grep -Evc '^[[:blank:]]*(--.*)?$' || true)
         expect "$name: lines of code" "$lines" "$(($(wc -l <"$tmp/out")))"
+        # it opens with what it is called with, what it answers and what it keeps to
+        sed '/^--/!q' "$top/daemon/scripts/$name.lua" >"$tmp/story"
+        for part in '-- KEYS ' 'ARGV ' '-- Answer' '-- Invariant'; do
+            expect "$name: opens with its $part" found "$(grep -q -e "$part" "$tmp/story" && echo found)"
+        done
         index=$((index + 1))
     done <"$tmp/names"
     sed -n 's/^-- include //p' "$top"/daemon/scripts/*.lua | sort -u >"$tmp/shared"

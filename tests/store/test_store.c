@@ -651,7 +651,7 @@ START_TEST(P7_all_who_wait_under_one_lease_id_are_told_and_no_one_is_granted_pas
 
     take(one, "L", 'a');
     EXPECT(queue_up(one, "L", 'b'), STORE_HELD);
-    twin = EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
+    EXPECT(queue_up(two, "L", 'b'), STORE_HELD);
     EXPECT(queue_up(one, "L", 'c'), STORE_HELD);
     EXPECT(release(one, "L", 'a'), STORE_DONE);
     ck_assert(node_took(two, 'w', 'b', "L")); /* the newer request is woken */
@@ -1085,6 +1085,23 @@ START_TEST(P2_a_lock_released_and_taken_in_one_turn_changes_hands)
     EXPECT(other, STORE_LOST);
     EXPECT(r[1], STORE_HELD);
     EXPECT(check(two, "L", r[0]->call.ret_token), STORE_DONE);
+}
+END_TEST
+
+START_TEST(P4_strangers_among_the_releases_of_one_turn_free_nothing)
+{
+    struct asked *held = take(one, "L", 'a'), *mine, *other, *near;
+
+    take(one, "M", 'a');
+    other = in_turn(one, STORE_RELEASE, "L", 'b');
+    near = ask(one, STORE_RELEASE, "L", 'a');
+    near->call.lease_id.text[PAWL_LEASE_ID_LEN - 1] = 'b'; /* the last digit is as much of the key to a lease as the first */
+    submit(near);
+    mine = in_turn(one, STORE_RELEASE, "M", 'a');
+    EXPECT(other, STORE_LOST);
+    EXPECT(near, STORE_LOST);
+    EXPECT(mine, STORE_DONE);
+    EXPECT(check(two, "L", held->call.ret_token), STORE_DONE);
 }
 END_TEST
 
@@ -1541,6 +1558,7 @@ int main(void)
     tcase_add_test(turns, P2_plain_calls_of_one_turn_share_runs_and_get_each_its_own_answer);
     tcase_add_test(turns, P1_one_lock_several_times_in_one_turn_has_one_holder);
     tcase_add_test(turns, P2_a_lock_released_and_taken_in_one_turn_changes_hands);
+    tcase_add_test(turns, P4_strangers_among_the_releases_of_one_turn_free_nothing);
     tcase_add_test(turns, P4_P6_what_is_not_plain_among_plain_calls_is_looked_at_by_itself);
     tcase_add_test(turns, P3_nothing_is_granted_in_one_turn_while_leases_may_return);
     tcase_add_test(turns, P6_a_release_grants_its_nodes_waiter_if_that_is_the_head);

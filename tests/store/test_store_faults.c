@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/dice.h"
@@ -280,6 +281,25 @@ START_TEST(P7_H13_a_script_of_an_earlier_connection_does_nothing)
 }
 END_TEST
 
+/* Of a node that dies before its first beat, too. */
+START_TEST(P8_the_key_of_a_node_ends_by_itself_from_the_first)
+{
+    static struct recorded attach;
+    struct node *fresh;
+    char status[32];
+
+    monitor_start();
+    fresh = rig_node(WINDOW_MS);
+    RUN_UNTIL(fresh->attached, 10000);
+    record(&attach, redis_store_node(fresh->redis));
+    redis_server_ok(&redis, "DEL %s{0}:node:%s", PREFIX, redis_store_node(fresh->redis));
+    replay(&attach, status, sizeof(status)); /* no beat comes until the loop turns */
+    ck_assert_str_eq(status, "attached");
+    ck_assert_int_gt(redis_server_int(&redis, "PTTL %s{0}:node:%s", PREFIX, redis_store_node(fresh->redis)), 0);
+    redisFree(monitor);
+}
+END_TEST
+
 /* ---- C24: the connection goes with calls in flight ---- */
 
 struct flight {
@@ -509,6 +529,24 @@ START_TEST(P3_many_calls_of_one_turn_find_another_life)
 }
 END_TEST
 
+/* The fence fell behind what the node saw, by a digit or by one: these must not be granted below tokens that were handed out. */
+START_TEST(P2_H3_many_calls_of_one_turn_meet_a_fence_that_fell)
+{
+    struct crowd c;
+    char command[128];
+
+    snprintf(command, sizeof(command), "%s %s{0}:fence%s", _i ? "DECR" : "SET", PREFIX, _i ? "" : " 7");
+    crowd_in_behind(&c, command);
+    for (int i = 0; i < MANY; i++) {
+        EXPECT(c.acquired[i], STORE_RECOVERING);
+        EXPECT(c.released[i], STORE_DONE); /* the leases are still there, and whose they are is no matter of the fence */
+    }
+    ck_assert_int_ge(one->attached, 2);
+    close_window();
+    ck_assert_int_gt(take(one, "L", 'a')->call.ret_token, c.before);
+}
+END_TEST
+
 START_TEST(P2_many_calls_of_one_turn_after_a_new_attach_run_in_that)
 {
     struct crowd c;
@@ -642,19 +680,50 @@ START_TEST(C26_while_redis_is_gone_calls_fail_at_once_and_it_is_found_again)
 }
 END_TEST
 
+struct attempts { /* of a node to connect, and when they were seen */
+    uint64_t connects;
+    int count;
+    int64_t at_us[32];
+};
+
+static void note_attempt(struct node *node, struct attempts *a)
+{
+    struct store_status status;
+
+    store_get_status(node->store, &status);
+    if (status.connects != a->connects && a->count < 32)
+        a->at_us[a->count++] = now_us();
+    a->connects = status.connects;
+}
+
+/* Two nodes that lost their Redis at the same moment don't come back at the same moments, for ever in step. */
+static void not_in_step(const struct attempts *a, const struct attempts *b)
+{
+    int64_t apart = 0;
+
+    for (int i = 0; i < a->count && i < b->count; i++)
+        if (llabs(a->at_us[i] - b->at_us[i]) > apart)
+            apart = llabs(a->at_us[i] - b->at_us[i]);
+    ck_assert_int_gt(apart, 10000);
+}
+
 START_TEST(C27_a_redis_that_is_away_is_not_stormed)
 {
     struct store_status before, after;
+    struct attempts of_one = {0}, of_two = {0};
     int64_t begun;
 
     redis_server_kill(&redis);
-    RUN_UNTIL(one->detached, 20000);
+    RUN_UNTIL(one->detached && two->detached, 20000);
     store_get_status(one->store, &before);
     begun = now_us();
     while (now_us() < begun + 1500000) {
         EXPECT(acquire(one, "L", 'a'), STORE_UNAVAILABLE);
         forget_asked();
+        note_attempt(one, &of_one);
+        note_attempt(two, &of_two);
     }
+    not_in_step(&of_one, &of_two);
     store_get_status(one->store, &after);
     ck_assert_uint_ge(after.connects - before.connects, 3);
     ck_assert_uint_le(after.connects - before.connects, 20);
@@ -957,10 +1026,14 @@ END_TEST
 START_TEST(C19_a_replica_is_refused_and_a_promoted_one_found_again)
 {
     struct node *fresh;
+    int before = one->detached;
 
     take(one, "L", 'a');
     redis_server_ok(&redis, "REPLICAOF 127.0.0.1 1");
     EXPECT(acquire(one, "M", 'a'), STORE_UNAVAILABLE);
+    for (int i = 0; i < 5 && one->detached == before; i++)
+        turn();
+    ck_assert_int_gt(one->detached, before); /* READONLY is enough: it does not wait for a beat */
     EXPECT(renew(two, "L", 'a', TTL_MS), STORE_UNAVAILABLE);
     RUN_UNTIL(!node_is_ready(one) && !node_is_ready(two), 20000);
     fresh = rig_node(WINDOW_MS);
@@ -1497,6 +1570,7 @@ int main(void)
     tcase_add_test(silence, P9_a_call_is_answered_by_its_own_deadline_also_when_it_is_a_short_one);
     tcase_add_test(silence, P7_P8_H13_an_acquire_that_was_answered_unknown_leaves_nothing_once_it_is_cancelled);
     tcase_add_test(silence, P7_H13_a_script_of_an_earlier_connection_does_nothing);
+    tcase_add_test(silence, P8_the_key_of_a_node_ends_by_itself_from_the_first);
     tcase_add_test(flight, P7_C24_calls_lost_before_they_ran_are_run_again);
     tcase_add_test(flight, P7_C24_calls_that_ran_and_whose_answers_were_lost_are_run_again_to_the_same_effect);
     tcase_add_test(flight, P7_a_grant_that_was_run_twice_is_one_grant);
@@ -1504,6 +1578,7 @@ int main(void)
     tcase_add_test(flight, P7_C24_many_calls_of_one_turn_that_ran_and_whose_answers_were_lost);
     tcase_add_test(flight, C25_many_calls_of_one_turn_find_the_script_cache_lost);
     tcase_add_test(flight, P3_many_calls_of_one_turn_find_another_life);
+    tcase_add_loop_test(flight, P2_H3_many_calls_of_one_turn_meet_a_fence_that_fell, 0, 2);
     tcase_add_test(flight, P2_many_calls_of_one_turn_after_a_new_attach_run_in_that);
     tcase_add_test(flight, P7_C24_a_release_and_its_rider_share_an_unknown_end);
     tcase_add_test(flight, C24_calls_made_while_the_connection_comes_back_are_held);

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pawltest.events import EventStream
-from pawltest.http import Conn
+from pawltest.http import Conn, parse_metrics
 from pawltest.wait import until
 from pawltest.waiters import LONG_TTL
 
@@ -89,3 +89,57 @@ def test_expired_leases_and_streams_are_counted(pawld, api, name):
     with EventStream(pawld.address):
         until(lambda: api.metrics()["pawl_event_streams"] == 1, what="it is counted")
     until(lambda: api.metrics()["pawl_event_streams"] == 0, what="it has gone")
+
+
+def test_p2_each_new_life_of_the_data_and_each_raise_of_the_fence_is_counted(pawld, api, redis):
+    """Broken: a Redis that lost its data, or a fence that had to be raised, is not seen in the numbers; or each reconnect looks like that."""
+
+    def lives():
+        samples = api.metrics()
+        return [samples[f"pawl_{what}_total"] for what in ("store_attaches", "store_openings", "fence_raises")]
+
+    assert lives() == [1, 1, 1], "a fresh Redis: its first life begins with a fence"
+    redis.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    until(lambda: lives()[0] == 2, what="attached again")
+    assert lives() == [2, 1, 1], "the same data"
+    redis.command("FLUSHALL")
+    until(lambda: lives() == [3, 2, 2], what="attached to another life")
+
+
+def test_what_is_refused_is_counted(world, redis):
+    """Broken: a node that turns clients away, or a Redis that refuses, looks healthy in the numbers."""
+    pawld = world.pawld(redis, ["--max-connections", "5"])
+    with pawld.conn() as conn:
+
+        def samples():
+            return parse_metrics(conn.request("GET", "/metrics").body.decode("utf-8"))
+
+        before = samples()
+        with pawld.conn() as other:
+            other.send("GET / HTTP/1.1\r\n\r\n")
+            assert other.read_reply().status == 400
+        refused = 0
+        while not refused:
+            reply = pawld.conn().request("GET", "/healthz")
+            assert reply.status in (200, 429)
+            refused += reply.status == 429
+        redis.command("CONFIG", "SET", "maxmemory", 1)
+        assert conn.request("POST", "/v1/locks/l/acquire").status == 503
+        redis.command("CONFIG", "SET", "maxmemory", 0)
+        after = samples()
+    more = {metric: after[f"pawl_{metric}_total"] - before[f"pawl_{metric}_total"]
+            for metric in ("http_refused_requests", "connections_refused", "store_errors", "grants")}
+    assert more == {"http_refused_requests": 1, "connections_refused": 1, "store_errors": 1, "grants": 0}
+
+
+def test_waits_are_timed(pawld, api, name):
+    """Broken: how long clients wait is not seen in the numbers, or who didn't wait is among them."""
+    grant = api.must("acquire", name, ttl_ms=LONG_TTL)
+    with Conn(pawld.address) as conn:
+        conn.send_request("POST", f"/v1/locks/{name}/acquire?wait=60s")
+        until(lambda: api.metrics()["pawl_waiters"] == 1, what="it waits")
+        api.must("release", name, lease_id=grant["lease_id"])
+        waited = conn.read_reply().json()["waited_ms"]
+    samples = api.metrics()
+    assert samples["pawl_wait_seconds_count"] == 1
+    assert samples["pawl_wait_seconds_sum"] * 1000 >= waited - 1

@@ -10,12 +10,13 @@ import random
 import threading
 import time
 import uuid
+from datetime import datetime
 
 import pytest
 
 from pawltest.fixtures import LONG
 from pawltest.http import Api, Closed, Conn, lock_path, request_bytes
-from pawltest.pawld import run
+from pawltest.pawld import FRUGAL, run
 from pawltest.process import free_port
 from pawltest.redis import RespError
 from pawltest.residue import lock_keys_without_end, residue, until_clean
@@ -59,6 +60,18 @@ def unavailable(api, name=None, deadline_s=10.0):
             assert error["lease_id"] == lease
         assert "127.0.0.1" not in error["message"] and "{0}" not in error["message"], f"the store's own words leak: {error}"
     return True
+
+
+def a_line_a_second(lines):
+    """As many lines as there were, none within a second of the one before."""
+    times = [datetime.fromisoformat(line["time"].replace("Z", "+00:00")).timestamp() for line in lines]
+    assert all(later - earlier > 0.95 for earlier, later in zip(times, times[1:])), lines
+    return len(lines)
+
+
+def says(pawld, word):
+    """The node tells whoever asks what Redis refuses, in words of its own."""
+    until(lambda: word in pawld.api().status()[1]["redis"]["problem"], what=f"the status says {word}")
 
 
 def until_unavailable(pawld):
@@ -158,6 +171,7 @@ def test_c19_a_demoted_redis_grants_nothing(world, redis):
     pawld.wait_not_ready()
     api = until_unavailable(pawld)
     unavailable(api)
+    says(pawld, "not a master")
     for verb, params in (("renew", {"lease_id": grant["lease_id"]}), ("release", {"lease_id": grant["lease_id"]})):
         assert getattr(api, verb)("held", **params)[0] == 503
     redis.command("REPLICAOF", "NO", "ONE")
@@ -188,7 +202,7 @@ def test_c20_while_redis_loads_its_data(world):
     redis.stop()
     redis.start(ready=False)
     api = pawld.api()
-    saw_loading = False
+    saw_loading, saw = False, set()
 
     def loaded():
         nonlocal saw_loading
@@ -203,11 +217,13 @@ def test_c20_while_redis_loads_its_data(world):
             if status != 200:
                 assert (status, error["error"]) == (503, "store_unavailable")
             assert time.monotonic() - start < 10
+            saw.add(api.status()[1]["redis"]["problem"])
             return False
         return True
 
     until(loaded, 90, "redis has loaded")
     assert saw_loading, "the load was too quick to be seen"
+    assert "Redis is loading its data" in saw, saw
     works_again(pawld)
     assert api.metrics()["pawl_ready"] == 1
 
@@ -224,7 +240,7 @@ def test_c21_out_of_memory_without_eviction(world):
     other = api.must("acquire", "other", ttl_ms=LONG_TTL)
     redis.command("CONFIG", "SET", "maxmemory", 1)
     status, error = api.acquire("new", ttl_ms=LONG_TTL)
-    assert (status, error["error"]) == (503, "store_unavailable"), error
+    assert (status, error["error"]) == (503, "store_unavailable") and "(OOM)" in error["message"], error
     assert not redis.holds("new")
     assert api.inspect("held")[1]["token"] == grant["token"]
     assert api.acquire("held")[0] in (409, 503)
@@ -240,6 +256,25 @@ def test_c21_out_of_memory_without_eviction(world):
     until(lambda: residue(redis) == ["pawl:{0}:lock:held"], what="only what is held is left")
 
 
+def test_c21_what_redis_refuses_is_logged_once_a_second(world):
+    """Broken: each call that a full Redis refuses is a line of the log, which fills the disk when it helps least; or none is. (C21, C27)"""
+    redis = world.redis(options={"maxmemory-policy": "noeviction"})
+    pawld = world.pawld(redis, FAST)
+    api = pawld.api()
+    redis.command("CONFIG", "SET", "maxmemory", 1)
+    refused = []
+
+    def told_again():
+        assert api.acquire(f"l{len(refused)}")[0] == 503
+        refused.append(1)
+        return len(refused) > 100 and len(pawld.log("store_error")) >= 2
+
+    until(told_again, what="a second line")
+    lines = pawld.log("store_error")
+    assert a_line_a_second(lines) >= 2 and "(OOM)" in lines[0]["problem"]
+    assert lines[1]["suppressed"] > 0 and sum(line["suppressed"] for line in lines) + len(lines) <= len(refused)
+
+
 def test_c22_a_redis_that_may_evict_is_refused(world):
     """Broken: a cache drops held locks, and pawl goes on as if it were a store. (C22)"""
     redis = world.redis(options={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"})
@@ -249,6 +284,8 @@ def test_c22_a_redis_that_may_evict_is_refused(world):
         "error") and ("evict" in json.dumps(line) or "allkeys-lru" in json.dumps(line)) for line in pawld.log()),
           what="the log says why")
     assert api.readyz() == 503 and api.acquire("l")[0] == 503 and api.healthz() == 200
+    until(lambda: len(pawld.log("attach_refused")) > 1, what="it is told again")
+    a_line_a_second(pawld.log("attach_refused"))
     redis.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
     works_again(pawld)
 
@@ -645,6 +682,8 @@ def test_c27_connects_follow_a_capped_back_off(world, redis):
     made = proxy.connects - connects
     assert 1 <= made <= took * 12, f"{made} connects in {took:.1f} s"
     assert len(pawld.log()) - lines <= made * 3 + took * 5, "more than a few lines per attempt"
+    for link in {line["link"] for line in pawld.log("store_link_down")}:
+        a_line_a_second([line for line in pawld.log("store_link_down") if line["link"] == link])
     assert answered[0] > 20
     assert pawld.fds() <= fds + 10, "descriptors leak"
     # and without any load it hardly costs anything
@@ -692,7 +731,7 @@ def pipeline(conn, requests, expect):
 def test_c37_memory_does_not_grow_with_names(world, redis):
     """Broken: something is kept for every name that was ever used, in the process or in Redis. (C37, P8)"""
     total = 200_000 if LONG else 20_000
-    pawld = world.pawld(redis, env={"ASAN_OPTIONS": "exitcode=99:detect_leaks=1:quarantine_size_mb=8:malloc_context_size=3"})
+    pawld = world.pawld(redis, env=FRUGAL)
     conn = pawld.conn()
     keys = redis.command("DBSIZE")
 
@@ -715,7 +754,9 @@ def test_c37_memory_does_not_grow_with_names(world, redis):
     for kind in ("freed", "expired", "looked-at"):
         use(kind, 2000, total if kind == "freed" else total // 2)
     until_clean(redis, 60)
-    until(lambda: pawld.rss() - warm < 16 * 1024 * 1024, 30, "memory is back to what it was")
+    # the allocator of AddressSanitizer puts more around each block, and keeps some
+    bound = (2 if os.environ.get("PAWL_SANITIZERS", "yes") == "no" else 6) * 1024 * 1024
+    until(lambda: pawld.rss() - warm < bound, 30, "memory is back to what it was")
     assert redis.command("DBSIZE") <= keys + 1
     with Conn(pawld.address) as other:
         text = other.request("GET", "/metrics").body.decode()
@@ -733,6 +774,7 @@ def test_acl_without_scripts(world):
     pawld = world.pawld(f"redis://weak:pw@127.0.0.1:{redis.port}/0", FAST, wait="listening")
     unavailable(pawld.api())
     assert pawld.api().readyz() == 503
+    says(pawld, "(NOPERM)")
     redis.command("ACL", "SETUSER", "weak", "+@all")
     works_again(pawld)
 
@@ -766,6 +808,7 @@ def test_keys_outside_of_an_acl(world):
     pawld = world.pawld(f"redis://other:pw@127.0.0.1:{redis.port}/0", FAST, wait="listening")
     unavailable(pawld.api())
     assert pawld.api().readyz() == 503
+    says(pawld, "(NOPERM)")
 
 
 @pytest.mark.parametrize("given", ["none", "wrong"])
@@ -786,13 +829,27 @@ def test_a_password_that_is_missing_or_wrong(world, given):
 
 
 def test_a_database_of_its_own(world):
-    """Broken: the /db of the URL is ignored, and pawl writes into another's database."""
+    """Broken: the /db of the URL is ignored, or forgotten with the first connection, and pawl writes into another's database."""
     redis = world.redis()
     pawld = world.pawld(f"redis://127.0.0.1:{redis.port}/5")
-    pawld.api().must("acquire", "l", ttl_ms=LONG_TTL)
+    api = pawld.api()
+    api.must("acquire", "l", ttl_ms=LONG_TTL)
+    for kind in ("normal", "pubsub"):
+        redis.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+    until(lambda: api.metrics()["pawl_store_attaches_total"] == 2, what="connected anew")
+    api.must("acquire", "m", ttl_ms=LONG_TTL)
     assert redis.keys() == set()
     redis.command("SELECT", 5)
-    assert redis.holds("l")
+    assert redis.holds("l") and redis.holds("m")
+
+
+def test_a_database_that_is_not_there(world):
+    """Broken: SELECT is refused, and pawl goes on in the database where it happens to be."""
+    redis = world.redis(options={"databases": 2})
+    pawld = world.pawld(f"redis://127.0.0.1:{redis.port}/5", FAST, wait="listening")
+    says(pawld, "SELECT refused")
+    assert pawld.api().readyz() == 503 and pawld.api().acquire("l")[0] == 503
+    assert redis.keys() == set()
 
 
 def test_redis_over_a_unix_socket(world):
@@ -824,7 +881,7 @@ def test_misconf_after_a_failed_snapshot(world):
     with pytest.raises(RespError, match="MISCONF"):
         redis.command("SET", "x", 1)
     status, error = api.acquire("new", ttl_ms=LONG_TTL)
-    assert (status, error["error"]) == (503, "store_unavailable")
+    assert (status, error["error"]) == (503, "store_unavailable") and "(MISCONF)" in error["message"], error
     assert "bgsave" not in error["message"] and not redis.holds("new")
     assert api.inspect("held")[0] in (200, 503)
     redis.command("CONFIG", "SET", "save", "")
@@ -857,6 +914,7 @@ def test_a_cluster_that_is_down(world):
     pawld = world.pawld(redis, FAST, wait="listening")
     unavailable(pawld.api())
     assert pawld.api().readyz() == 503
+    says(pawld, "(CLUSTERDOWN)")
 
 
 # ---------------------------------------------------------------- keys that are somebody else's
@@ -1025,8 +1083,7 @@ def test_a_bad_url_is_refused_without_its_password(url, given):
     code, out, err = run(*(["--redis", url] if given == "flag" else []), env={"PAWL_REDIS": url} if given == "environment" else None)
     assert code != 0 and code > 0 and err.strip()
     assert "redis" in (out + err).lower()
-    if "//" in url:
-        nowhere(out, err)
+    nowhere(out, err)
 
 
 def test_a_password_in_the_wrong_place_does_not_start_a_server():

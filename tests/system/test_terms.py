@@ -52,6 +52,25 @@ def wait_for_attach(node, attaches=2):
 # ---------------------------------------------------------------- the delay
 
 
+def test_p10_who_was_refused_for_a_delay_is_told_so_though_it_is_over_by_now(world, redis, name):
+    """Broken: the answer is on its way when the delay ends, and says that nobody holds the lock and nothing of why it was refused."""
+    proxy = world.proxy(redis.address)
+    near, far = world.pawld(redis), world.pawld(proxy.redis_url, ["--store-timeout", "30s"])
+    take(near, name, 50, lock_delay_ms=1500)
+    far.api().must("acquire", "warm")
+    proxy.stall_down = True
+    with Conn(far.address) as conn:
+        wait_over(near, name)
+        conn.send_request("POST", lock_path(name, "acquire"))
+        until(lambda: proxy.keeps(b"delayed"), what="Redis has answered")
+        until(lambda: near.api().acquire(name)[0] == 200, 20, "the delay is over")
+        proxy.stall_down = False
+        reply = conn.read_reply()
+    assert reply.status == 409, reply
+    refused = reply.json()
+    assert (refused["holder"], refused["reason"], refused["delay_left_ms"]) == (None, "lock_delay", 1), refused
+
+
 def test_p10_who_only_asks_is_refused_with_the_reason_until_the_delay_is_over(pair, name):
     """Broken: an acquire in the delay is granted, or told that somebody holds the lock, or not told how long."""
     a, b = pair

@@ -34,10 +34,13 @@ static struct dev_redis redis;
 
 static void start(void)
 {
+    const char *path = getenv("PATH");
+
     strcpy(home, "/tmp/pawl-test-dev-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(home));
     setenv("TMPDIR", home, 1);
-    path_before = strdup(getenv("PATH"));
+    ck_assert_ptr_nonnull(path);
+    path_before = strdup(path ? path : "");
 }
 
 static void stop(void)

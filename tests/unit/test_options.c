@@ -568,6 +568,10 @@ START_TEST(secret_is_in_no_sentence)
         "--dev|--redis=redis://:SECRET@h",
         "--redis=redis://:SECRET@h?x=SECRET",
     };
+    static const char *const elsewhere[] = {
+        "--listen=redis://u:SECRET@h:1",    "--listen=:SECRET@h:1",    "--listen|redis://SECRET@h",
+        "--allow-origin=http://u:SECRET@h", "--allow-origin=SECRET@h",
+    };
 
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
         ck_assert_int_eq(read_both(mistakes[i], "PAWL_REDIS=redis://:SECRET@h"), -1);
@@ -585,6 +589,15 @@ START_TEST(secret_is_in_no_sentence)
     ck_assert_int_eq(read_text("redis://:SECRET@h = 1"), -1);
     ck_assert_ptr_null(strstr(problem, "SECRET"));
     ck_assert_int_eq(read_text("redis = redis://:SECRET@h:x"), -1);
+    ck_assert_ptr_null(strstr(problem, "SECRET"));
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) { /* of these options a wrong value is repeated */
+        ck_assert_int_eq(read_both(elsewhere[i], ""), -1);
+        ck_assert_ptr_null(strstr(problem, "SECRET"));
+    }
+    bad("--listen=redis://u:SECRET@h:1", "", "--listen: redis://u:***@h:1: that is a URL: write host:port, or tls:host:port for HTTPS");
+    ck_assert_int_eq(read_both("", "PAWL_LISTEN=redis://u:SECRET@h:1"), -1);
+    ck_assert_ptr_null(strstr(problem, "SECRET"));
+    ck_assert_int_eq(read_text("listen = redis://u:SECRET@h:1"), -1);
     ck_assert_ptr_null(strstr(problem, "SECRET"));
 }
 END_TEST

@@ -35,15 +35,22 @@ static int read_with(reader *from, const char *text, size_t len, unsigned allowe
     return got;
 }
 
+/* Over what an earlier request left there. */
+static void begin(void)
+{
+    memset(&p, 0x5a, sizeof(p));
+    params_init(&p);
+}
+
 static int read_json(const char *text)
 {
-    params_init(&p);
+    begin();
     return read_with(params_from_json, text, strlen(text), ALL);
 }
 
 static int read_query(const char *text)
 {
-    params_init(&p);
+    begin();
     return read_with(params_from_query, text, strlen(text), ALL);
 }
 
@@ -110,7 +117,7 @@ START_TEST(nothing_is_fine)
     }
     query_ok("");
     nothing_was_given();
-    params_init(&p);
+    begin();
     ck_assert_int_eq(params_from_json(&p, NULL, 0, ALL, &problem), 0);
     ck_assert_int_eq(params_from_query(&p, NULL, 0, ALL, &problem), 0);
 }
@@ -187,7 +194,7 @@ END_TEST
 
 START_TEST(query_and_body_add_up)
 {
-    params_init(&p);
+    begin();
     ck_assert_int_eq(read_with(params_from_query, "ttl=30s", 7, ALL), 0);
     ck_assert_int_eq(read_with(params_from_json, "{\"owner\":\"a\"}", 13, ALL), 0);
     ck_assert_uint_eq(p.seen, PARAM_BIT(TTL) | PARAM_BIT(OWNER));
@@ -318,7 +325,7 @@ START_TEST(P7_the_lease_id_that_was_read_before_a_problem_is_kept)
     ck_assert_str_eq(p.lease_id.text, ID);
     ck_assert_int_eq(read_json("{\"ttl_ms\":null,\"lease_id\":\"" ID "\"}"), -1);
     ck_assert_str_eq(p.lease_id.text, "");
-    params_init(&p);
+    begin();
     ck_assert_int_eq(read_with(params_from_query, BYTES_OF("lease_id=" ID), ALL & ~PARAM_BIT(LEASE_ID)), -1);
     ck_assert_str_eq(p.lease_id.text, "");
 }
@@ -442,11 +449,11 @@ START_TEST(C29_a_NUL_never_ends_a_body)
     } rows[] = {{"{}\0", 3}, {"{}\0{", 4}, {"{\"ttl_ms\":5\0}", 13}, {" \0", 2}, {"{\"owner\":\"a\0b\"}", 15}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        params_init(&p);
+        begin();
         ck_assert_int_eq(read_with(params_from_json, rows[i].at, rows[i].len, ALL), -1);
         ck_assert_str_eq(problem.message, "the body holds a NUL byte");
     }
-    params_init(&p);
+    begin();
     ck_assert_int_eq(read_with(params_from_json, "\0", 1, ALL), -1);
 }
 END_TEST
@@ -463,7 +470,7 @@ START_TEST(P9_depth_is_bounded)
     json_ok("{\"owner\":\"[[[[[[[[[[{{{{{{{{{{\\\"[[[[[[[\"}"); /* brackets in a string are text */
     memset(deep, '[', sizeof(deep));
     memcpy(deep, head, sizeof(head));
-    params_init(&p);
+    begin();
     ck_assert_int_eq(read_with(params_from_json, deep, sizeof(deep), ALL), -1);
     ck_assert_str_eq(problem.message, "the body is nested too deeply");
 }
@@ -477,7 +484,7 @@ START_TEST(C30_duplicates_are_named)
                  {"{\"bogus\":1, \"bogus\" :1}", "bogus: given more than once"},
                  {"{\"a\":{\"b\":1,\"b\":2}}", "the body gives a parameter more than once (line 1, column 15)"});
     QUERY_REFUSED({"ttl=1s&ttl=1s", "ttl: given more than once"}, {"owner=a&%6fwner=b", "owner: given more than once"});
-    params_init(&p);
+    begin();
     ck_assert_int_eq(read_with(params_from_query, BYTES_OF("owner=a"), ALL), 0);
     ck_assert_int_eq(read_with(params_from_json, BYTES_OF("{\"owner\":\"b\"}"), ALL), -1);
     ck_assert_str_eq(problem.message, "owner: given more than once");
@@ -506,7 +513,7 @@ END_TEST
 
 START_TEST(a_known_parameter_of_another_call_is_refused)
 {
-    params_init(&p);
+    begin();
     ck_assert_int_eq(read_with(params_from_json, BYTES_OF("{\"wait_ms\":1}"), PARAM_BIT(TTL) | PARAM_BIT(LEASE_ID)), -1);
     ck_assert_str_eq(problem.message, "wait_ms: not a parameter of this call");
     ck_assert_int_eq(read_with(params_from_query, BYTES_OF("wait=1s"), PARAM_BIT(TTL)), -1);
@@ -570,7 +577,7 @@ START_TEST(running_out_of_memory_is_told_apart_from_a_bad_body)
 
     json_set_alloc_funcs(sparing_malloc, free);
     for (;; n++) {
-        params_init(&p);
+        begin();
         allowance = n;
         if (read_with(params_from_json, BYTES_OF(body), ALL) == 0)
             break;

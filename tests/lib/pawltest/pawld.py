@@ -15,6 +15,8 @@ from pawltest.wait import until
 
 SANITIZER_EXIT = 99
 PATIENT = ["--store-timeout", "20s"]  # for crowds: that a busy machine keeps Redis from answering for a second is not what they try
+# for tests that weigh it: AddressSanitizer keeps little of what was freed
+FRUGAL = {"ASAN_OPTIONS": f"exitcode={SANITIZER_EXIT}:detect_leaks=1:quarantine_size_mb=1:malloc_context_size=3"}
 _REPORTS = ("AddressSanitizer", "LeakSanitizer", "runtime error:", "UndefinedBehaviorSanitizer", "Assertion `", "stack smashing")
 
 

@@ -171,6 +171,10 @@ class Proxy:
         """True when nothing that was received is still to be passed on."""
         return not any(side.queue for pair in list(self._pairs) for side in pair.sides())
 
+    def keeps(self, marker):
+        """True when bytes with this in them were received and are still to be passed on."""
+        return any(marker in data for pair in list(self._pairs) for side in pair.sides() for _, data in tuple(side.queue))
+
     def lose_reply_to(self, marker):
         self._marker = marker if isinstance(marker, bytes) else marker.encode()
 
