@@ -30,6 +30,7 @@ static int act(const struct options *options, enum options_action action, char *
         return 0;
     default:
         log_init(options->log_level, options->log_format);
+        log_own_stderr();
         return daemon_run(options, problem, cap);
     }
     fprintf(stderr, "pawld: %s\n", problem);
