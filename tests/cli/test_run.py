@@ -273,6 +273,18 @@ def test_without_kill_after_cmd_may_take_its_time(broker, runner, name):
     assert run.wait() == 9
 
 
+def test_few_descriptors_are_said_or_are_enough(broker, name):
+    """Broken: with hardly enough descriptors pawl can't see that CMD has ended, and renews the lease for ever."""
+    codes = set()
+    for limit in range(6, 20):  # below, it can't be loaded or open what it begins with
+        code, _, err = cli("run", "--retry", "100ms", "--ttl", "5s", name, "--", "sh", "-c", "sleep 0.1 & exit 7", server=broker.pawld.address,
+                           prefix=["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh"])
+        assert code == 7 or (code in (FAILED, LOST, UNAVAILABLE, 127) and err), (limit, code, err)
+        assert free(broker.api, name), (limit, code, err)
+        codes.add(code)
+    assert 7 in codes
+
+
 def test_children_from_before_are_left_alone(broker, name):
     """`sh -c 'other & exec pawl run ...'`: what pawl inherits is not CMD's."""
     script = f'sleep 600 >/dev/null & echo $!; exec "{binary()}" run {name} -- true'
