@@ -412,10 +412,24 @@ static int flushed(int code)
     return code == CLI_OK ? CLI_FAILED : code;
 }
 
+/* One of the three that was closed would be the number of the next thing that is opened, and what is said would go there: to pawld, even. CMD gets them closed,
+ * as pawl did. */
+static void fill_standard_descriptors(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
 
+    fill_standard_descriptors();
     if (!name) {
         print_help(stderr);
         return CLI_FAILED;

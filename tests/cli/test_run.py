@@ -273,6 +273,16 @@ def test_without_kill_after_cmd_may_take_its_time(broker, runner, name):
     assert run.wait() == 9
 
 
+def test_what_is_closed_is_closed_for_cmd_and_nobody_elses(broker, runner, name):
+    """Broken: what pawl opens first gets the number of stderr, and what it says goes there, to pawld even."""
+    look = "[ -L /proc/$$/fd/2 ] || echo it is closed; exec sleep 600"
+    run = runner(broker.pawld.address, name, stderr_to="&-", command=["sh", "-c", look])
+    until(lambda: "it is closed" in run.stdout(), what="CMD has it closed")
+    assert os.readlink(f"/proc/{run.pid}/fd/2") == "/dev/null"
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
 def test_few_descriptors_are_said_or_are_enough(broker, name):
     """Broken: with hardly enough descriptors pawl can't see that CMD has ended, and renews the lease for ever."""
     codes = set()
