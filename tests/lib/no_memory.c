@@ -94,29 +94,29 @@ void *malloc(size_t size)
     return next_malloc ? next_malloc(size) : from_reserve(size);
 }
 
-void *calloc(size_t count, size_t size)
+void *calloc(size_t nmemb, size_t size)
 {
     if (!next_calloc)
         find(&next_calloc, "calloc");
     if (shared && fails(&shared->memory.granted, &shared->memory.fail))
         return NULL;
-    return next_calloc ? next_calloc(count, size) : from_reserve(count * size);
+    return next_calloc ? next_calloc(nmemb, size) : from_reserve(nmemb * size);
 }
 
-void *realloc(void *old, size_t size)
+void *realloc(void *ptr, size_t size)
 {
     if (!next_realloc)
         find(&next_realloc, "realloc");
     if (shared && fails(&shared->memory.granted, &shared->memory.fail))
         return NULL;
-    return next_realloc(old, size);
+    return next_realloc(ptr, size);
 }
 
-int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
     if (!next_epoll_ctl)
         find(&next_epoll_ctl, "epoll_ctl");
     if (shared && op != EPOLL_CTL_DEL && fails(&shared->watches.granted, &shared->watches.fail))
         return -1;
-    return next_epoll_ctl(epoll, op, fd, event);
+    return next_epoll_ctl(epfd, op, fd, event);
 }
