@@ -10,11 +10,14 @@
 #include "client/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cli_output.h"
@@ -83,15 +86,47 @@ static const struct command_row commands[] = {
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
+/* stderr may be a pipe or a terminal whose reader has stalled (Ctrl-S, a pager). Opened once more, it can be made non-blocking for pawl alone and not for all
+ * who share it. */
+static int say_to = -1; /* -1: stderr, and wait */
+
+void cli_say_without_waiting(void)
+{
+    struct stat found;
+
+    if (say_to >= 0)
+        return;
+    if (fstat(STDERR_FILENO, &found) == 0 && (S_ISFIFO(found.st_mode) || S_ISCHR(found.st_mode)))
+        say_to = open("/proc/self/fd/2", O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (say_to < 0)
+        say_to = STDERR_FILENO; /* a file; or a socket, which has room for a line when it polls writable */
+}
+
+static void say_if_there_is_room(const char *text, size_t len)
+{
+    struct pollfd room = {.fd = say_to, .events = POLLOUT};
+
+    if (poll(&room, 1, 0) > 0 && (room.revents & POLLOUT))
+        (void)!write(say_to, text, len);
+}
+
 void cli_say(const char *format, ...)
 {
+    static const char name[] = "pawl: ";
     char text[1024];
+    size_t len = sizeof(name) - 1;
     va_list values;
 
+    memcpy(text, name, len);
     va_start(values, format);
-    vsnprintf(text, sizeof(text), format, values);
+    vsnprintf(text + len, sizeof(text) - len - 1, format, values);
     va_end(values);
-    fprintf(stderr, "pawl: %s\n", text); /* one write: stderr of several programs may be one file */
+    len = strlen(text);
+    text[len++] = '\n'; /* one write: stderr of several programs may be one file */
+    if (say_to >= 0)
+        say_if_there_is_room(text, len);
+    else
+        fwrite(text, 1, len, stderr);
 }
 
 /* ---- help ---- */
@@ -377,10 +412,24 @@ static int flushed(int code)
     return code == CLI_OK ? CLI_FAILED : code;
 }
 
+/* One of the three that was closed would be the number of the next thing that is opened, and what is said would go there: to pawld, even. CMD gets them closed,
+ * as pawl did. */
+static void fill_standard_descriptors(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
 
+    fill_standard_descriptors();
     if (!name) {
         print_help(stderr);
         return CLI_FAILED;

@@ -54,6 +54,8 @@ const char *cli_default_owner(char *block, size_t cap, int64_t pid);
 
 /* One line on stderr: "pawl: ...". */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* From now on cli_say never waits for whoever reads there, on whatever thread; what there is no room for is not said. */
+void cli_say_without_waiting(void);
 
 int cli_acquire(const struct cli *cli);
 int cli_renew(const struct cli *cli);

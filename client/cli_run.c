@@ -13,6 +13,8 @@
  * scheduler may take. The lease is looked at first in every turn of the loop: also when pawl itself had been stopped, or the machine suspended.
  * If `kill_at` is over by then, there is no TERM any more, since a successor may be at work.
  *
+ * Nothing that is said on the way may hold it up: see cli_say_without_waiting.
+ *
  * One thread does all of this; the keep-alive's only renews, and wakes the loop.
  */
 #ifdef HAVE_CONFIG_H
@@ -445,6 +447,7 @@ static int use_lease(struct run *run)
     int number;
 
     run->deadline_us = pawl_lease_deadline_us(run->lease);
+    cli_say_without_waiting(); /* the lease ends, and CMD before it, whoever reads what is said of it */
     if (cli_tree_open(&run->tree) != 0) {
         cli_say("/proc is needed to look after CMD: %s", strerror(errno));
         return give_up_lease(run, CLI_FAILED);
@@ -524,7 +527,7 @@ static void close_run(struct run *run)
 
 int cli_run(const struct cli *cli)
 {
-    struct run run = {.cli = cli, .name = cli->args[0], .kill_at_us = MOMENT_MAX, .terminal.fd = -1};
+    struct run run = {.cli = cli, .name = cli->args[0], .kill_at_us = MOMENT_MAX, .tree = CLI_TREE_NONE, .terminal.fd = -1};
     struct sigaction plain = {.sa_handler = SIG_DFL};
     int code = plan(&run);
 

@@ -12,6 +12,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define SPARE_COUNT (sizeof(((struct cli_tree *)NULL)->spare) / sizeof(int)) /* a folder, and a file in it */
 
 struct pids {
     pid_t *at;
@@ -123,6 +126,32 @@ static int add_children(struct pids *pids, pid_t parent)
     return each_number(path, take_children_of_thread, pids, parent);
 }
 
+/* ---- descriptors to look with ---- */
+
+/* Without them CMD would seem to be alive for as long as descriptors are short, and the lease would be renewed all the while. */
+static bool keep_spare(struct cli_tree *tree)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < SPARE_COUNT; i++) {
+        if (tree->spare[i] < 0)
+            tree->spare[i] = open("/", O_PATH | O_CLOEXEC);
+        all = all && tree->spare[i] >= 0;
+    }
+    return all;
+}
+
+static void use_spare(struct cli_tree *tree)
+{
+    for (size_t i = 0; i < SPARE_COUNT; i++) {
+        if (tree->spare[i] >= 0)
+            close(tree->spare[i]);
+        tree->spare[i] = -1;
+    }
+}
+
+/* ---- the tree ---- */
+
 static bool is_stranger(const struct cli_tree *tree, pid_t pid)
 {
     for (size_t i = 0; i < tree->stranger_count; i++) {
@@ -137,10 +166,16 @@ int cli_tree_open(struct cli_tree *tree)
     struct pids pids = {0};
 
     memset(tree, 0, sizeof(*tree));
+    for (size_t i = 0; i < SPARE_COUNT; i++)
+        tree->spare[i] = -1;
     if (prctl(PR_SET_CHILD_SUBREAPER, 1L, 0L, 0L, 0L) != 0)
         return -1;
-    if (add_children(&pids, getpid()) != 0 || pids.failed) {
+    if (add_children(&pids, getpid()) != 0 || pids.failed || !keep_spare(tree)) {
+        int error = errno;
+
+        use_spare(tree);
         free(pids.at);
+        errno = error;
         return -1;
     }
     tree->strangers = pids.at;
@@ -174,7 +209,9 @@ bool cli_tree_look(struct cli_tree *tree, int *ret_stopped)
     *ret_stopped = 0;
     if (!tree->leader_ended)
         look_at_leader(tree, ret_stopped);
+    use_spare(tree);
     left = add_children(&pids, getpid()) != 0 || pids.failed; /* what can't be seen counts as alive */
+    (void)keep_spare(tree);
     for (size_t i = 0; i < pids.count; i++) {
         if (pids.at[i] != tree->leader && !is_stranger(tree, pids.at[i]) && waitpid(pids.at[i], NULL, WNOHANG) == 0)
             left = true;
@@ -188,12 +225,13 @@ void cli_tree_signal_group(const struct cli_tree *tree, int number)
     (void)kill(-tree->leader, number);
 }
 
-void cli_tree_signal_all(const struct cli_tree *tree, int number)
+void cli_tree_signal_all(struct cli_tree *tree, int number)
 {
     struct pids pids = {0};
     size_t own;
 
     cli_tree_signal_group(tree, number);
+    use_spare(tree);
     (void)add_children(&pids, getpid());
     own = pids.count;
     for (size_t i = 0; i < pids.count; i++) { /* grows while it is walked: breadth first */
@@ -203,6 +241,7 @@ void cli_tree_signal_all(const struct cli_tree *tree, int number)
             (void)kill(pids.at[i], number);
         (void)add_children(&pids, pids.at[i]);
     }
+    (void)keep_spare(tree);
     free(pids.at);
 }
 
@@ -210,6 +249,7 @@ void cli_tree_close(struct cli_tree *tree)
 {
     if (tree->leader > 0 && tree->leader_ended)
         (void)waitpid(tree->leader, NULL, WNOHANG);
+    use_spare(tree);
     free(tree->strangers);
     tree->strangers = NULL;
     tree->stranger_count = 0;

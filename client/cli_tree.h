@@ -16,9 +16,15 @@ struct cli_tree {
     int leader_status; /* as of waitpid; when leader_ended */
     pid_t *strangers;  /* children from before */
     size_t stranger_count;
+    int spare[2]; /* descriptors, kept for looking into /proc when there are no others; -1: not there */
 };
 
-/* Becomes the subreaper and notes the children that are there. 0, or -1 with errno (no /proc, no memory). */
+#define CLI_TREE_NONE                                                                                                                      \
+    {                                                                                                                                      \
+        .spare = { -1, -1 }                                                                                                                \
+    } /* one that was not opened, and may be closed */
+
+/* Becomes the subreaper and notes the children that are there. 0, or -1 with errno (no /proc, no memory, no descriptors). */
 int cli_tree_open(struct cli_tree *tree);
 
 /* Reaps what has ended. Returns whether anything of the tree is left alive. *ret_stopped: the signal that stopped the leader since the last
@@ -29,7 +35,7 @@ bool cli_tree_look(struct cli_tree *tree, int *ret_stopped);
 void cli_tree_signal_group(const struct cli_tree *tree, int number);
 
 /* To CMD's process group and to every descendant that has left it. */
-void cli_tree_signal_all(const struct cli_tree *tree, int number);
+void cli_tree_signal_all(struct cli_tree *tree, int number);
 
 /* Reaps the leader. Nothing may be signalled afterwards. */
 void cli_tree_close(struct cli_tree *tree);

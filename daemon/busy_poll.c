@@ -16,6 +16,7 @@ struct busy_poll {
     const struct clock *clock;
     struct event *turn;
     int64_t most_us, until_us;
+    uint64_t number, open;    /* of this time awake, or of the last one; answers that it is for and that have not come */
     unsigned leave_out, left; /* between two tries; of these, still to come */
     struct busy_poll_counts counts;
 };
@@ -34,7 +35,7 @@ static bool is_running(const struct busy_poll *poll)
 
 static void was_vain(struct busy_poll *poll)
 {
-    poll->counts.vain++;
+    poll->counts.vain += poll->open;
     poll->leave_out = 2 * poll->leave_out + BUSY_POLL_LEFT_OUT_FIRST;
     if (poll->leave_out > BUSY_POLL_LEFT_OUT_MOST)
         poll->leave_out = BUSY_POLL_LEFT_OUT_MOST;
@@ -84,29 +85,37 @@ int64_t busy_poll_most_us(const struct busy_poll *poll)
     return poll->most_us;
 }
 
-void busy_poll_begin(struct busy_poll *poll)
+uint64_t busy_poll_begin(struct busy_poll *poll)
 {
     if (poll->most_us == 0)
-        return;
-    if (!is_running(poll) && poll->left > 0) {
-        poll->left--;
-        return;
+        return 0;
+    if (!is_running(poll)) {
+        if (poll->left > 0) {
+            poll->left--;
+            return 0;
+        }
+        poll->number++;
+        poll->open = 0;
+        turn_at_once(poll);
     }
+    poll->open++;
     poll->counts.begun++;
     poll->until_us = clock_now_us(poll->clock) + poll->most_us;
-    if (!is_running(poll))
-        turn_at_once(poll);
+    return poll->number;
 }
 
-void busy_poll_end(struct busy_poll *poll)
+void busy_poll_end(struct busy_poll *poll, uint64_t number)
 {
-    if (!is_running(poll))
+    if (!is_running(poll) || number != poll->number)
         return;
-    (void)event_del(poll->turn);
     if (clock_now_us(poll->clock) >= poll->until_us) {
+        (void)event_del(poll->turn);
         was_vain(poll);
         return;
     }
+    if (--poll->open > 0)
+        return;
+    (void)event_del(poll->turn);
     poll->leave_out /= 2;
     poll->left = poll->leave_out;
 }

@@ -2,7 +2,7 @@
  *
  * Who sleeps has to be woken: on a virtual machine, whose idle core goes back to the host, that takes some tens of microseconds, as much as all that a
  * hand-over computes. So where somebody waits for the very next answer, and it should be here sooner than the loop could sleep and wake, the loop
- * turns without sleeping. All else goes on meanwhile: each turn looks at every descriptor and timer, and gives the core to whoever else is ready to run on
+ * turns without sleeping, until all such answers are here. All else goes on meanwhile: each turn looks at every descriptor and timer, and gives the core to whoever else is ready to run on
  * it, which may be the one who is to answer.
  *
  * That is for a machine with time to spare. On a busy one the core may not come back soon, or the one who is to answer isn't given it. So each time that was
@@ -25,9 +25,9 @@
 struct event_base;
 struct busy_poll;
 
-struct busy_poll_counts {
+struct busy_poll_counts { /* of answers */
     uint64_t begun;
-    uint64_t vain; /* of these, how many were not ended in time */
+    uint64_t vain; /* of these, how many had not come in time */
 };
 
 /* For at most `most_us` microseconds each time; 0: never. `base` and `clock` must outlive it. NULL without memory. */
@@ -35,9 +35,11 @@ struct busy_poll *busy_poll_new(struct event_base *base, const struct clock *clo
 void busy_poll_free(struct busy_poll *poll); /* takes NULL */
 int64_t busy_poll_most_us(const struct busy_poll *poll);
 
-/* From now on the loop stays awake, if this one is not left out. One that runs already goes on for so long from now. */
-void busy_poll_begin(struct busy_poll *poll);
-void busy_poll_end(struct busy_poll *poll); /* what was waited for has come */
+/* From now on the loop stays awake for one answer, if this one is not left out; where it is awake already, it is so for that long from now. Returns the number
+ * of the time awake that this became part of, 0: left out. */
+uint64_t busy_poll_begin(struct busy_poll *poll);
+/* One answer has come that a begin gave this number for. Of a time awake that is over, as of 0, nothing is done. */
+void busy_poll_end(struct busy_poll *poll, uint64_t number);
 
 struct busy_poll_counts busy_poll_counts(const struct busy_poll *poll);
 

@@ -36,6 +36,7 @@
 #include "daemon/systemd.h"
 #include "daemon/takeover.h"
 #include "daemon/tls_setup.h"
+#include "proto/json.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "unknown"
@@ -44,6 +45,7 @@
 #define POLL_MS   5000  /* a line of waiters looks this often though nothing told it to */
 #define STUCK_MS  30000 /* output that does not move */
 #define SPARE_FDS 64    /* beside client connections */
+#define TIMERS    64    /* of the loop, set at the same time; connections have none of their own */
 #define DAY_US    INT64_C(86400000000)
 
 struct daemon {
@@ -234,12 +236,37 @@ static void on_libevent_word(int severity, const char *text)
         log_warn("libevent", LOG_STR("text", text));
 }
 
+static void on_no_timer(evutil_socket_t fd, short events, void *arg)
+{
+    (void)fd;
+    (void)events;
+    (void)arg;
+}
+
+/* Nobody would learn of a timer that could not be set, and what hangs on it would never come. So the loop's room for them is made now; it is kept for good. */
+static int reserve_timers(struct event_base *base)
+{
+    static const struct timeval day = {86400, 0};
+    struct event *timers[TIMERS];
+    int made = 0, result = 0;
+
+    while (made < TIMERS && result == 0) {
+        timers[made] = evtimer_new(base, on_no_timer, NULL);
+        result = timers[made] ? evtimer_add(timers[made++], &day) : -1;
+    }
+    while (made > 0)
+        event_free(timers[--made]);
+    return result;
+}
+
 static int start_events(struct daemon *d)
 {
     event_set_log_callback(on_libevent_word);
     d->base = event_base_new();
     if (!d->base)
         return fail(d, "the event loop cannot be made");
+    if (reserve_timers(d->base) != 0)
+        return fail(d, "out of memory");
     d->term = evsignal_new(d->base, SIGTERM, on_stop_signal, d);
     d->interrupt = evsignal_new(d->base, SIGINT, on_stop_signal, d);
     d->hangup = evsignal_new(d->base, SIGHUP, on_hangup, d);
@@ -458,6 +485,7 @@ int daemon_run(const struct options *options, char *problem, size_t cap)
     struct daemon d = {.options = options, .problem = problem, .problem_cap = cap};
 
     (void)signal(SIGPIPE, SIG_IGN);
+    json_watch_memory();
     if (start(&d) != 0) {
         log_error("not_started", LOG_STR("problem", problem));
         if (options->log_file)

@@ -6,8 +6,9 @@
  *
  * A line is with the kernel before the daemon goes on: what led to a crash is in the log.
  *
- * Standard error may be a pipe whose reader has stalled. Making it non-blocking would do so for everyone who shares it, so the write is preceded by a
- * poll that does not wait: a pipe that polls writable has room for a page, and a line is smaller than that.
+ * Standard error may be a pipe or a terminal whose reader has stalled. Making it non-blocking would do so for everyone who shares it, so it is opened once
+ * more, and what is set there is set for this process alone. Where that can't be done, the write is preceded by a poll that does not wait: a pipe or socket
+ * that polls writable has room for a page, and a line is smaller than that. (Of a terminal that is not true: it may have room for a byte.)
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -22,6 +23,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,9 +41,10 @@ static struct {
     enum log_format format;
     bool torn; /* the last write was cut short: the next line starts on a line of its own */
     int fd;
+    int own;          /* standard error, opened once more; -1: it is not */
     const char *path; /* NULL: standard error */
     struct log_flood flood;
-} log_state = {.level = LOG_LEVEL_INFO, .format = LOG_FORMAT_TEXT, .fd = STDERR_FILENO};
+} log_state = {.level = LOG_LEVEL_INFO, .format = LOG_FORMAT_TEXT, .fd = STDERR_FILENO, .own = -1};
 
 static const char *const level_names[] = {
     [LOG_LEVEL_ERROR] = "error",
@@ -99,10 +102,25 @@ void log_reopen(void)
         log_error("log_file_kept", LOG_STR("file", log_state.path), LOG_STR("reason", strerror(errno)));
 }
 
+static void change_to_stderr(void)
+{
+    change_to(log_state.own >= 0 ? log_state.own : STDERR_FILENO);
+    log_state.path = NULL;
+}
+
+void log_own_stderr(void)
+{
+    struct stat found;
+
+    if (log_state.own < 0 && fstat(STDERR_FILENO, &found) == 0 && (S_ISFIFO(found.st_mode) || S_ISCHR(found.st_mode)))
+        log_state.own = open("/proc/self/fd/2", O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (!log_state.path)
+        change_to_stderr();
+}
+
 void log_close(void)
 {
-    change_to(STDERR_FILENO);
-    log_state.path = NULL;
+    change_to_stderr();
 }
 
 bool log_enabled(enum log_level level)

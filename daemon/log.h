@@ -42,6 +42,10 @@ static inline struct log_field log_field_text(const char *key, const char *at, s
 
 void log_init(enum log_level level, enum log_format format); /* forgets all windows */
 
+/* For a program's main: from now on, where standard error is a terminal or a pipe, the log has an open file of its own there, which nobody's reading less can make
+ * it wait for. It stays open. Where it can't be opened all is as before. */
+void log_own_stderr(void);
+
 /* From now on lines go to the end of this file, which is made if it isn't there; `path` must outlive the log. Returns 0, or -1 with errno (nothing has
  * changed). log_reopen opens it anew, for a file that was moved away; one that can't be opened is told of in the one that stays. log_close goes back to standard
  * error. */

@@ -3,7 +3,9 @@
 #include "config.h"
 #endif
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "daemon/daemon.h"
 #include "daemon/options.h"
@@ -13,6 +15,18 @@
 #endif
 
 extern char **environ;
+
+/* One of the three that was closed would be the number of the next thing that is opened, and lines of the log would go there. */
+static void fill_standard_descriptors(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
 
 static int act(const struct options *options, enum options_action action, char *problem, size_t cap)
 {
@@ -30,6 +44,7 @@ static int act(const struct options *options, enum options_action action, char *
         return 0;
     default:
         log_init(options->log_level, options->log_format);
+        log_own_stderr();
         return daemon_run(options, problem, cap);
     }
     fprintf(stderr, "pawld: %s\n", problem);
@@ -43,6 +58,7 @@ int main(int argc, char **argv)
     char problem[512] = "";
     int code = 2;
 
+    fill_standard_descriptors();
     if (options_read(&options, argc, argv, environ, &action, problem, sizeof(problem)) == 0)
         code = act(&options, action, problem, sizeof(problem));
     else

@@ -250,8 +250,7 @@ static void land(struct redis_calls *c, struct redis_run *run, const redisReply 
     if (reply && c->flight.landed == 0)
         redis_link_turn(c->link);
     redis_flight_land(&c->flight, run, reply != NULL, took_us);
-    if (!c->flight.sent)
-        busy_poll_end(c->busy_poll);
+    busy_poll_end(c->busy_poll, run->awake);
 }
 
 /* What they did will be undone by who asked: behind them, on the same connection. */
@@ -361,9 +360,8 @@ static void send_call(struct redis_calls *c, struct store_call *call, bool whole
     run->keeps_late = call->op == STORE_RENEW || (call->op == STORE_ACQUIRE && call->comes_back);
     run->command.done = call_answered;
     redis_question_write(c->life, c->link, call, whole_script);
+    run->awake = call->hurry && is_near(c) ? busy_poll_begin(c->busy_poll) : 0;
     send_run(c, run);
-    if (call->hurry && is_near(c))
-        busy_poll_begin(c->busy_poll);
 }
 
 /* ---- plain calls, many at a time ---- */
@@ -460,6 +458,7 @@ static void send_batch(struct redis_calls *c, struct store_call *calls, size_t c
     for (struct store_call *call = calls; call; call = call->next)
         run->of[run->count++] = call;
     run->whole_script = whole_script;
+    run->awake = 0;
     run->command.done = batch_answered;
     redis_question_write_plain(c->life, c->link, calls, count, whole_script);
     send_run(c, run);

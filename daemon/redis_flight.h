@@ -37,6 +37,7 @@ struct redis_run {
     size_t count;
     bool whole_script;                    /* EVAL, after the server said NOSCRIPT */
     struct store_call *of[REDIS_RUN_MAX]; /* borrowed; NULL: its time was over, and it has been taken back */
+    uint64_t awake;                       /* the sender's: the number of the time awake (busy_poll.h) that its answer ends; 0: none */
     bool keeps_late;                      /* the sender's: should of[0] be taken back, a copy of it is wanted */
     struct redis_late *late; /* that copy, goes with the run unless it is taken out; NULL without memory, as if the answer were lost */
 };

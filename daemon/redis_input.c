@@ -11,6 +11,7 @@
 
 #define READ_SIZE ((size_t)64 * 1024)
 
+static const char no_memory[] = "out of memory";
 static const char too_large[] = "an answer from there is larger than any of Redis to pawl";
 
 #if HIREDIS_MAJOR >= 1
@@ -91,7 +92,9 @@ const char *redis_input_next(struct redis_input *in, redisReply **ret_reply)
     if (!in->reader)
         return NULL;
     if (redisReaderGetReply(in->reader, &reply) != REDIS_OK)
-        return in->too_large ? too_large : "the server there does not speak the Redis protocol";
+        return in->too_large                      ? too_large
+               : in->reader->err == REDIS_ERR_OOM ? no_memory
+                                                  : "the server there does not speak the Redis protocol";
     if (reply)
         in->unfinished = 0;
     else if (in->unfinished > REDIS_ANSWER_MAX)

@@ -92,7 +92,10 @@ static void watch(struct redis_link *link, short events)
     if (events) {
         int fd = link->stream.fd >= 0 ? link->stream.fd : link->dial.fd;
         (void)event_assign(link->io, link->base, fd, events, event_get_callback(link->io), link);
-        (void)event_add(link->io, NULL);
+        if (event_add(link->io, NULL) != 0) { /* a connection of which no event tells would be looked at by its deadlines only */
+            link->io_events = 0;
+            redis_link_drop(link, "out of memory");
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- before: what can be told without parsing ---- */
@@ -177,13 +178,30 @@ static const char *body_sentence(enum json_error_code code)
     }
 }
 
+/* Where jansson is watched. By itself it drops a byte that it has no room for, and goes on. */
+static _Thread_local bool memory_failed;
+
+static void *watched_malloc(size_t size)
+{
+    void *memory = malloc(size);
+
+    if (!memory)
+        memory_failed = true;
+    return memory;
+}
+
+void json_watch_memory(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+}
+
 static void explain(const char *body, size_t len, const json_error_t *error, struct json_fault *fault)
 {
     enum json_error_code code = json_error_code(error);
 
     /* Out of memory, jansson says nothing, or it takes the token that it could not store for an invalid one. The C library's errno
      * tells the truth; jansson clears it only for numbers that it goes on to read. */
-    if (errno == ENOMEM || error->text[0] == '\0') {
+    if (memory_failed || errno == ENOMEM || error->text[0] == '\0') {
         fault->no_memory = true;
         fault->sentence = "could not be read for want of memory";
         return;
@@ -279,8 +297,14 @@ int json_members(const char *body, size_t len, int (*visit)(void *arg, const str
     if (ret_fault->sentence)
         return -1;
     memset(&error, 0, sizeof(error)); /* jansson leaves the code unset when it fails without a word */
+    memory_failed = false;
     errno = 0;
     root = json_loadb(body, len, JSON_REJECT_DUPLICATES, &error);
+    if (root && (memory_failed || errno == ENOMEM)) { /* jansson goes on without the byte of a word or number that it had no room for */
+        json_decref(root);
+        root = NULL;
+        errno = ENOMEM;
+    }
     if (!root) {
         explain(body, len, &error, ret_fault);
         return -1;

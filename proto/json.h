@@ -40,6 +40,10 @@ struct json_fault {
 int json_members(const char *body, size_t len, int (*visit)(void *arg, const struct json_member *member), void *arg,
                  struct json_fault *ret_fault);
 
+/* For a program's main, before it has another thread: from now on jansson's requests for memory are watched, for all of the process, so that it is no_memory
+ * wherever one of them failed. Without it, a number that is read behind the failure hides it, and a value may lack a byte. */
+void json_watch_memory(void);
+
 /* To be called from within visit: the same walk through a member that is an OBJECT, or through the elements of an ARRAY, whose key is ""
  * then. Anything else has nothing inside. Returns 0 after the last one, or 1 when visit ended the walk. */
 int json_inside(const struct json_member *outer, int (*visit)(void *arg, const struct json_member *member), void *arg);

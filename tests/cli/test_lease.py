@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 
+from pawltest import stalled
 from pawltest.cli import LOST, Runner, alive, now, overlaps, state
 from pawltest.fixtures import LONG
 from pawltest.wait import always, until
@@ -108,6 +109,27 @@ def test_without_answers_cmd_is_gone_before_the_end_c14(site, runner, name, how,
         mend(site)
     else:
         site.first.expect_exit(-9)
+
+
+@pytest.mark.parametrize("where", [stalled.full_pipe, stalled.full_terminal])
+@pytest.mark.parametrize("how", ["stopped", "deleted"])
+def test_that_nobody_reads_what_is_said_does_not_keep_cmd_going_c14(site, world, runner, name, where, how):
+    """Broken: stderr is a pipe or terminal whose reader has stalled (Ctrl-S, a pager), pawl waits for it with what it has to say of the lost lease, and CMD goes on
+    beyond the lease's end."""
+    path, kept = where(world)
+    run = runner(site.server, name, "--ttl", TTL, stderr_to=path).until_beating()
+    if how == "stopped":
+        stop(site)
+        time.sleep(0.05)  # what was on its way arrives
+        end = lease_end(site, name)
+    else:
+        delete(site, name)
+        end = now() + TTL_S
+    assert run.wait() == LOST
+    assert not alive(run.cmd_pid())
+    assert run.beats()[-1] < end, "CMD lived beyond the lease"
+    stalled.close(kept)
+    site.first.sigcont()
 
 
 def test_a_lease_that_was_deleted_is_noticed_at_the_next_renewal_c14(site, runner, name):

@@ -273,6 +273,28 @@ def test_without_kill_after_cmd_may_take_its_time(broker, runner, name):
     assert run.wait() == 9
 
 
+def test_what_is_closed_is_closed_for_cmd_and_nobody_elses(broker, runner, name):
+    """Broken: what pawl opens first gets the number of stderr, and what it says goes there, to pawld even."""
+    look = "[ -L /proc/$$/fd/2 ] || echo it is closed; exec sleep 600"
+    run = runner(broker.pawld.address, name, stderr_to="&-", command=["sh", "-c", look])
+    until(lambda: "it is closed" in run.stdout(), what="CMD has it closed")
+    assert os.readlink(f"/proc/{run.pid}/fd/2") == "/dev/null"
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
+def test_few_descriptors_are_said_or_are_enough(broker, name):
+    """Broken: with hardly enough descriptors pawl can't see that CMD has ended, and renews the lease for ever."""
+    codes = set()
+    for limit in range(6, 20):  # below, it can't be loaded or open what it begins with
+        code, _, err = cli("run", "--retry", "100ms", "--ttl", "5s", name, "--", "sh", "-c", "sleep 0.1 & exit 7", server=broker.pawld.address,
+                           prefix=["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh"])
+        assert code == 7 or (code in (FAILED, LOST, UNAVAILABLE, 127) and err), (limit, code, err)
+        assert free(broker.api, name), (limit, code, err)
+        codes.add(code)
+    assert 7 in codes
+
+
 def test_children_from_before_are_left_alone(broker, name):
     """`sh -c 'other & exec pawl run ...'`: what pawl inherits is not CMD's."""
     script = f'sleep 600 >/dev/null & echo $!; exec "{binary()}" run {name} -- true'

@@ -12,6 +12,7 @@ import uuid
 
 import pytest
 
+from pawltest import stalled
 from pawltest.http import Api, Closed, Conn, lock_path, request_bytes
 from pawltest.pawld import FRUGAL, run
 from pawltest.process import free_port
@@ -24,6 +25,16 @@ MENU = ["--listen", "127.0.0.1:0"]
 
 def new_id():
     return str(uuid.uuid4())
+
+
+def serves(api):
+    """For a pawld whose log can't be read."""
+    try:
+        return api.readyz() == 200
+    except OSError:
+        return False
+    finally:
+        api.close()
 
 
 # ---------------------------------------------------------------- argv to exit code
@@ -732,6 +743,33 @@ def test_log_lines_are_one_each(world, redis):
     assert not pawld.log("forged") and not pawld.stray
     assert all(len(json.dumps(line)) < 4096 for line in pawld.log())
     assert grant["lease_id"] not in pawld.stderr(), "a lease id is a secret"
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_standard_descriptors_that_are_closed_are_nobody_elses(world, redis, closed):
+    """Broken: what pawld opens first gets the number of standard error, and lines of the log go there."""
+    port = free_port()
+    pawld = world.pawld(redis, listen=[f"127.0.0.1:{port}"], prefix=["sh", "-c", f'exec "$@" {closed}', "sh"], wait=None)
+    until(lambda: serves(Api(f"127.0.0.1:{port}")), what="it serves")
+    numbers = (0, 1, 2) if closed.startswith("<") else (2,)
+    assert {os.readlink(f"/proc/{pawld.pid}/fd/{number}") for number in numbers} == {"/dev/null"}
+    assert pawld.stop() == 0
+
+
+def test_a_terminal_that_nobody_reads_stops_nobody(world, redis):
+    """Broken: pawld's standard error is a terminal whose reader has stalled, which polls writable when it has room for a byte: pawld waits with the rest of a line, and
+    all clients with it. (P9)"""
+    path, kept = stalled.idle_terminal(world)
+    port = free_port()
+    pawld = world.pawld(redis, ["--log-level", "debug"], listen=[f"127.0.0.1:{port}"], prefix=["sh", "-c", f'exec "$@" 2>{path}', "sh"], wait=None)
+    api = Api(f"127.0.0.1:{port}")
+    until(lambda: serves(api), what="it serves")
+    for i in range(500):  # each is a line or two
+        lease = api.must("acquire", "l", ttl_ms=LONG_TTL, owner="o" * (i % 97))
+        api.must("release", "l", lease_id=lease["lease_id"])
+    api.close()
+    assert pawld.stop() == 0
+    stalled.close(kept)
 
 
 def test_the_lease_id_is_not_logged_whole(world, redis):

@@ -53,7 +53,16 @@ static bool may_sleep(void)
     return event_base_loop(base, EVLOOP_ONCE | EVLOOP_NONBLOCK) == 1;
 }
 
-/* A microsecond before its time is over it is awake, then it sleeps; it was in vain once, however often it was begun. */
+/* Begins one that must not be left out. */
+static uint64_t begin(void)
+{
+    uint64_t number = busy_poll_begin(poll);
+
+    ck_assert_uint_gt(number, 0);
+    return number;
+}
+
+/* A microsecond before its time is over it is awake, then it sleeps; nothing that it was begun for has come. */
 static void expect_end(uint64_t begun)
 {
     turn();
@@ -62,12 +71,12 @@ static void expect_end(uint64_t begun)
     turn();
     ck_assert(may_sleep());
     ck_assert_uint_eq(busy_poll_counts(poll).begun, begun);
-    ck_assert_uint_eq(busy_poll_counts(poll).vain, 1);
+    ck_assert_uint_eq(busy_poll_counts(poll).vain, begun);
 }
 
 START_TEST(stays_awake_until_its_time_is_over)
 {
-    busy_poll_begin(poll);
+    (void)begin();
     for (int i = 0; i < 100; i++)
         ck_assert(!may_sleep());
     ck_assert_uint_eq(busy_poll_counts(poll).vain, 0);
@@ -78,11 +87,12 @@ END_TEST
 
 START_TEST(sleeps_when_what_it_waits_for_has_come)
 {
-    busy_poll_begin(poll);
+    uint64_t number = begin();
+
     turn();
-    busy_poll_end(poll);
+    busy_poll_end(poll, number);
     ck_assert(may_sleep());
-    busy_poll_end(poll);
+    busy_poll_end(poll, number);
     now += 2 * MOST_US;
     ck_assert(may_sleep());
     ck_assert_uint_eq(busy_poll_counts(poll).begun, 1);
@@ -92,12 +102,13 @@ END_TEST
 
 START_TEST(what_comes_too_late_was_waited_for_in_vain)
 {
-    busy_poll_begin(poll);
+    uint64_t number = begin();
+
     now += MOST_US; /* somebody else had the core */
-    busy_poll_end(poll);
+    busy_poll_end(poll, number);
     ck_assert(may_sleep());
     ck_assert_uint_eq(busy_poll_counts(poll).vain, 1);
-    busy_poll_begin(poll);
+    ck_assert_uint_eq(busy_poll_begin(poll), 0);
     ck_assert(may_sleep());
     ck_assert_uint_eq(busy_poll_counts(poll).begun, 1);
 }
@@ -105,11 +116,50 @@ END_TEST
 
 START_TEST(begun_again_it_runs_from_then_on)
 {
-    busy_poll_begin(poll);
+    uint64_t number = begin();
+
     now += MOST_US - 1;
-    busy_poll_begin(poll);
+    ck_assert_uint_eq(begin(), number);
     now += MOST_US - 1;
     expect_end(2);
+}
+END_TEST
+
+START_TEST(sleeps_when_all_have_come_and_counts_those_that_have_not)
+{
+    uint64_t number = begin();
+
+    ck_assert_uint_eq(begin(), number);
+    busy_poll_end(poll, number);
+    ck_assert(!may_sleep());
+    busy_poll_end(poll, number);
+    ck_assert(may_sleep());
+    ck_assert_uint_eq(busy_poll_counts(poll).vain, 0);
+    number = begin();
+    (void)begin();
+    (void)begin();
+    busy_poll_end(poll, number);
+    now += MOST_US;
+    turn();
+    ck_assert(may_sleep());
+    ck_assert_uint_eq(busy_poll_counts(poll).begun, 5);
+    ck_assert_uint_eq(busy_poll_counts(poll).vain, 2);
+}
+END_TEST
+
+START_TEST(an_answer_that_comes_too_late_does_not_end_the_next_time)
+{
+    uint64_t number = begin();
+
+    now += MOST_US;
+    turn();
+    for (unsigned i = 0; i < BUSY_POLL_LEFT_OUT_FIRST; i++)
+        ck_assert_uint_eq(busy_poll_begin(poll), 0);
+    ck_assert_uint_ne(begin(), number);
+    busy_poll_end(poll, number);
+    busy_poll_end(poll, 0);
+    ck_assert(!may_sleep());
+    ck_assert_uint_eq(busy_poll_counts(poll).vain, 1);
 }
 END_TEST
 
@@ -131,7 +181,7 @@ START_TEST(P9_descriptors_and_timers_have_their_turn_meanwhile)
     bytes = event_new(base, ends[0], EV_READ | EV_PERSIST, on_bytes, &came);
     ck_assert_ptr_nonnull(bytes);
     ck_assert_int_eq(event_add(bytes, NULL), 0);
-    busy_poll_begin(poll);
+    (void)begin();
     for (int i = 1; i <= 10; i++) {
         ck_assert_int_eq(write(ends[1], "x", 1), 1);
         turn();
@@ -149,22 +199,21 @@ START_TEST(with_no_time_it_never_stays_awake)
     struct busy_poll *never = busy_poll_new(base, &virtual_clock, 0);
 
     ck_assert_ptr_nonnull(never);
-    busy_poll_begin(never);
+    ck_assert_uint_eq(busy_poll_begin(never), 0);
     ck_assert(may_sleep());
-    busy_poll_end(never);
+    busy_poll_end(never, 0);
     ck_assert_uint_eq(busy_poll_counts(never).begun, 0);
     ck_assert_int_eq(busy_poll_most_us(never), 0);
     busy_poll_free(never);
 }
 END_TEST
 
-/* How many in a row are left out before the next one begins. */
-static unsigned left_out(void)
+/* How many in a row are left out before the next one begins, whose number is in `number`. */
+static unsigned left_out(uint64_t *number)
 {
-    uint64_t begun = busy_poll_counts(poll).begun;
     unsigned n = 0;
 
-    for (busy_poll_begin(poll); busy_poll_counts(poll).begun == begun; busy_poll_begin(poll)) {
+    while ((*number = busy_poll_begin(poll)) == 0) {
         ck_assert(may_sleep());
         n++;
     }
@@ -174,9 +223,10 @@ static unsigned left_out(void)
 START_TEST(what_was_in_vain_is_left_out_more_and_more_often)
 {
     unsigned expected = 0;
+    uint64_t number;
 
     for (int i = 0; i < 7; i++) {
-        ck_assert_uint_eq(left_out(), expected);
+        ck_assert_uint_eq(left_out(&number), expected);
         now += MOST_US;
         turn();
         expected = 2 * expected + BUSY_POLL_LEFT_OUT_FIRST;
@@ -185,12 +235,12 @@ START_TEST(what_was_in_vain_is_left_out_more_and_more_often)
     }
     ck_assert_uint_eq(expected, BUSY_POLL_LEFT_OUT_MOST);
     for (; expected > 0; expected /= 2) { /* what it waits for comes again */
-        ck_assert_uint_eq(left_out(), expected);
-        busy_poll_end(poll);
+        ck_assert_uint_eq(left_out(&number), expected);
+        busy_poll_end(poll, number);
     }
-    ck_assert_uint_eq(left_out(), 0);
-    busy_poll_end(poll);
-    ck_assert_uint_eq(left_out(), 0);
+    ck_assert_uint_eq(left_out(&number), 0);
+    busy_poll_end(poll, number);
+    ck_assert_uint_eq(left_out(&number), 0);
 }
 END_TEST
 
@@ -204,6 +254,8 @@ int main(void)
     tcase_add_test(tcase, sleeps_when_what_it_waits_for_has_come);
     tcase_add_test(tcase, what_comes_too_late_was_waited_for_in_vain);
     tcase_add_test(tcase, begun_again_it_runs_from_then_on);
+    tcase_add_test(tcase, sleeps_when_all_have_come_and_counts_those_that_have_not);
+    tcase_add_test(tcase, an_answer_that_comes_too_late_does_not_end_the_next_time);
     tcase_add_test(tcase, P9_descriptors_and_timers_have_their_turn_meanwhile);
     tcase_add_test(tcase, what_was_in_vain_is_left_out_more_and_more_often);
     tcase_add_test(tcase, with_no_time_it_never_stays_awake);

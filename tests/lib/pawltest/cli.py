@@ -47,8 +47,8 @@ def cli_environment(server, extra=None):
     return env
 
 
-def cli(*args, server=None, env=None, deadline_s=30.0, stdin=subprocess.DEVNULL, cwd=None):
-    done = subprocess.run([binary(), *args], env=cli_environment(server, env), stdin=stdin, capture_output=True, timeout=deadline_s,
+def cli(*args, server=None, env=None, deadline_s=30.0, stdin=subprocess.DEVNULL, cwd=None, prefix=()):
+    done = subprocess.run([*prefix, binary(), *args], env=cli_environment(server, env), stdin=stdin, capture_output=True, timeout=deadline_s,
                           cwd=cwd, check=False)
     out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
     for report in ("AddressSanitizer", "LeakSanitizer", "runtime error:"):
@@ -76,7 +76,7 @@ def alive(pid):
 class Runner(Process):
     """pawl run [args] name -- command. Started at once. Without a command: the diarist, writing to `diary`."""
 
-    def __init__(self, server, name, *args, command=None, diary=None, tag="cmd", how="plain", env=None, start=True):
+    def __init__(self, server, name, *args, command=None, diary=None, tag="cmd", how="plain", env=None, start=True, stderr_to=None):
         super().__init__("pawl")
         self.lock = name
         self.diary = diary or os.path.join(self.folder, "diary")
@@ -84,11 +84,12 @@ class Runner(Process):
         self.args = list(args)
         self.command = command or [sys.executable, "-S", "-E", "-c", DIARIST, self.diary, tag, how]
         self.env = cli_environment(server, env)
+        self.prefix = ["sh", "-c", 'exec "$@" 2>' + stderr_to, "sh"] if stderr_to else []
         if start:
             self.start()
 
     def start(self):
-        self.start_process([binary(), "run", *self.args, self.lock, "--", *self.command], env=self.env)
+        self.start_process([*self.prefix, binary(), "run", *self.args, self.lock, "--", *self.command], env=self.env)
         return self
 
     def beats(self):

@@ -105,9 +105,10 @@ class _RespCounter:
 
 
 class Proxy:
-    """Proxy(target).start(); target is (host, port) or the path of a unix socket. Listens on a TCP port of its own, or on unix_path."""
+    """Proxy(target).start(); target is (host, port) or the path of a unix socket. Listens on a TCP port of its own, or on unix_path. `rewrite`: that of its
+    first door."""
 
-    def __init__(self, target, unix_path=None, resp=False):
+    def __init__(self, target, unix_path=None, resp=False, rewrite=None):
         self.delay_up_s = self.delay_down_s = self.jitter_s = 0.0
         self.rate_up = None
         self.stall_up = self.stall_down = self.stall_messages = self.stall_answers = self.hole = self.slam = False
@@ -121,7 +122,7 @@ class Proxy:
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._stopping = False
-        self._doors = [Door(target, unix_path)]
+        self._doors = [Door(target, unix_path, rewrite)]
         self.address = self._doors[0].address
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
 
