@@ -132,7 +132,7 @@ def test_p9_a_connection_to_redis_that_the_loop_does_not_watch_is_given_up(world
     redis.sigstop()
     before = shortage.failed
     for i, conn in enumerate(conns):  # more than the socket takes: the rest waits for room
-        conn.send_request("POST", lock_path(f"{i:n>255}", "acquire"), {"ttl_ms": LONG_TTL, "owner": "o" * 255})
+        conn.send_request("POST", lock_path(f"{i:n>255}", "acquire"), {"ttl_ms": LONG_TTL, "wait_ms": 60000, "owner": "o" * 255})
     until(lambda: api.metrics()["pawl_store_pending"] >= 250, what="all are sent")
     shortage.of_watches(0, 1)
     redis.sigcont()
