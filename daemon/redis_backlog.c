@@ -6,47 +6,13 @@
 
 #include <string.h>
 
-#include "daemon/name_hash.h"
-
 void redis_backlog_init(struct redis_backlog *b)
 {
     memset(b, 0, sizeof(*b));
     for (int i = 0; i < BACKLOG_LANES; i++)
         b->lanes[i].last = &b->lanes[i].first;
-}
-
-/* ---- which leases the OTHERS are about ---- */
-
-static size_t bucket_of(const struct store_call *call)
-{
-    return (size_t)(name_hash(call->lease_id.text, strlen(call->lease_id.text)) % BACKLOG_BUCKETS);
-}
-
-static void note(struct redis_backlog *b, struct store_call *call)
-{
-    struct store_call **bucket = &b->leases[bucket_of(call)];
-
-    call->beside = *bucket;
-    call->beside_of = bucket;
-    if (*bucket)
-        (*bucket)->beside_of = &call->beside;
-    *bucket = call;
-}
-
-static void unnote(struct store_call *call)
-{
-    *call->beside_of = call->beside;
-    if (call->beside)
-        call->beside->beside_of = call->beside_of;
-}
-
-static bool is_noted(const struct redis_backlog *b, const struct store_call *wanted)
-{
-    const struct store_call *call = b->leases[bucket_of(wanted)];
-
-    while (call && strcmp(call->lease_id.text, wanted->lease_id.text) != 0)
-        call = call->beside;
-    return call != NULL;
+    lease_calls_init(&b->others);
+    lease_calls_init(&b->behind);
 }
 
 /* ---- the lanes ---- */
@@ -57,7 +23,7 @@ enum backlog_lane redis_backlog_lane(const struct redis_backlog *b, const struct
         return BACKLOG_PUT_BACK;
     if (call->op == STORE_CHECK) /* about a token, changes nothing */
         return BACKLOG_HOLDERS;
-    if ((call->op == STORE_RENEW || call->op == STORE_RELEASE) && !is_noted(b, call))
+    if ((call->op == STORE_RENEW || call->op == STORE_RELEASE) && !lease_calls_first(&b->others, call))
         return BACKLOG_HOLDERS;
     return BACKLOG_OTHERS;
 }
@@ -73,7 +39,7 @@ bool redis_backlog_add(struct redis_backlog *b, enum backlog_lane lane, struct s
     line->last = &call->next;
     b->count++;
     if (lane == BACKLOG_OTHERS)
-        note(b, call);
+        lease_calls_add(&b->others, call);
     return true;
 }
 
@@ -88,7 +54,7 @@ static struct store_call *unlink_at(struct redis_backlog *b, int lane, struct st
         line->last = at;
     b->count--;
     if (lane == BACKLOG_OTHERS)
-        unnote(call);
+        lease_calls_remove(call);
     return call;
 }
 
@@ -104,29 +70,96 @@ struct store_call *redis_backlog_take(struct redis_backlog *b, enum backlog_lane
     return NULL;
 }
 
+/* ---- behind another ---- */
+
+bool redis_backlog_add_behind(struct redis_backlog *b, struct store_call *call)
+{
+    if (b->count >= BACKLOG_MAX)
+        return false;
+    lease_calls_add(&b->behind, call);
+    b->count++;
+    b->behind_count++;
+    return true;
+}
+
+static void take_out(struct redis_backlog *b, struct store_call *call)
+{
+    lease_calls_remove(call);
+    b->count--;
+    b->behind_count--;
+}
+
+struct store_call *redis_backlog_take_behind(struct redis_backlog *b, const struct store_call *first)
+{
+    struct store_call *call = b->behind_count > 0 ? lease_calls_first(&b->behind, first) : NULL;
+
+    if (call)
+        take_out(b, call);
+    return call;
+}
+
+/* ---- what is too late ---- */
+
 int64_t redis_backlog_due_us(enum backlog_lane lane, const struct store_call *call, bool going)
 {
     return going && lane != BACKLOG_AGAIN && lane != BACKLOG_UNSENT ? call->send_by_us : call->deadline_us;
 }
 
+struct due { /* those found so far, and the first of the others */
+    int64_t now_us, next_us;
+    bool going;
+    struct store_call *first, **last;
+};
+
+static bool is_due(struct due *due, enum backlog_lane lane, const struct store_call *call)
+{
+    int64_t due_us = redis_backlog_due_us(lane, call, due->going);
+
+    if (due_us > due->now_us && due_us < due->next_us)
+        due->next_us = due_us;
+    return due_us <= due->now_us;
+}
+
+static void add_due(struct due *due, struct store_call *call)
+{
+    *due->last = call;
+    due->last = &call->next;
+}
+
+static void take_due_of(struct redis_backlog *b, enum backlog_lane lane, struct due *due)
+{
+    struct store_call **at = &b->lanes[lane].first;
+
+    while (*at) {
+        if (is_due(due, lane, *at))
+            add_due(due, unlink_at(b, lane, at));
+        else
+            at = &(*at)->next;
+    }
+}
+
+static void take_due_behind(struct redis_backlog *b, struct due *due)
+{
+    struct store_call *next;
+
+    for (struct store_call *call = lease_calls_next(&b->behind, NULL); call; call = next) {
+        next = lease_calls_next(&b->behind, call);
+        if (!is_due(due, BACKLOG_OTHERS, call))
+            continue;
+        take_out(b, call);
+        add_due(due, call);
+    }
+}
+
 struct store_call *redis_backlog_take_due(struct redis_backlog *b, int64_t now_us, bool going, int64_t *ret_next_us)
 {
-    struct store_call *due = NULL, **last = &due;
+    struct due due = {.now_us = now_us, .next_us = INT64_MAX, .going = going, .last = &due.first};
 
-    *ret_next_us = INT64_MAX;
-    for (int i = 0; i < BACKLOG_LANES; i++) {
-        struct store_call **at = &b->lanes[i].first;
-        while (*at) {
-            int64_t due_us = redis_backlog_due_us((enum backlog_lane)i, *at, going);
-            if (due_us <= now_us) {
-                *last = unlink_at(b, i, at);
-                last = &(*last)->next;
-            } else {
-                *ret_next_us = due_us < *ret_next_us ? due_us : *ret_next_us;
-                at = &(*at)->next;
-            }
-        }
-    }
-    *last = NULL;
-    return due;
+    for (int i = 0; i < BACKLOG_LANES; i++)
+        take_due_of(b, (enum backlog_lane)i, &due);
+    if (b->behind_count > 0)
+        take_due_behind(b, &due);
+    *due.last = NULL;
+    *ret_next_us = due.next_us;
+    return due.first;
 }

@@ -15,6 +15,8 @@
  * what makes a node's numbers for it rise (docs/internals.md, the confirm number). What is OWED may be passed: it takes back under a number that it was given
  * before, and a lease that was renewed meanwhile stands under another. Acquires are never overtaken by acquires, so waiters keep their order.
  *
+ * Beside the lanes stand those whose turn came while another call about their lease was on its way: of one lease one goes after the other (redis_calls.h).
+ *
  * The calls are borrowed and chained by `next`. Nothing here calls back.
  */
 #ifndef PAWL_REDIS_BACKLOG_H
@@ -24,19 +26,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/lease_calls.h"
 #include "daemon/store.h"
 
 enum backlog_lane { BACKLOG_PUT_BACK, BACKLOG_AGAIN, BACKLOG_UNSENT, BACKLOG_HOLDERS, BACKLOG_OWED, BACKLOG_OTHERS, BACKLOG_LANES };
 
-#define BACKLOG_MAX     65536 /* calls in all lanes */
-#define BACKLOG_BUCKETS 4096
+#define BACKLOG_MAX 65536 /* calls that wait, all together */
 
 struct redis_backlog {
     struct backlog_line {
         struct store_call *first, **last;
     } lanes[BACKLOG_LANES];
     size_t count;
-    struct store_call *leases[BACKLOG_BUCKETS]; /* those among OTHERS, by the hash of their lease id; chained by `beside` */
+    struct lease_calls others; /* those among OTHERS */
+    struct lease_calls behind; /* in no lane: those that wait for the answer to another call about their lease */
+    size_t behind_count;       /* part of `count` */
 };
 
 void redis_backlog_init(struct redis_backlog *b);
@@ -45,6 +49,15 @@ enum backlog_lane redis_backlog_lane(const struct redis_backlog *b, const struct
 bool redis_backlog_add(struct redis_backlog *b, enum backlog_lane lane, struct store_call *call);
 /* The one whose turn it is; its lane in *ret_lane, unless that is NULL. NULL: none waits. */
 struct store_call *redis_backlog_take(struct redis_backlog *b, enum backlog_lane *ret_lane);
+
+/* A call whose turn has come, and comes again when another about its lease has been answered. False, and nothing is taken, when it is full. */
+bool redis_backlog_add_behind(struct redis_backlog *b, struct store_call *call);
+/* Of those that stand behind this one, as far as its lease says, the one that came first. NULL: none. */
+struct store_call *redis_backlog_take_behind(struct redis_backlog *b, const struct store_call *first);
+static inline bool redis_backlog_wants_turns(const struct redis_backlog *b) /* somebody is in a lane */
+{
+    return b->count > b->behind_count;
+}
 
 /* When a call in this lane can't be helped any more. While calls are sent (`going`), one that never was is not worth sending when little of its time is
  * left (send_by_us); else at its deadline. */

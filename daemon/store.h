@@ -58,6 +58,10 @@ struct store_lock { /* one of a list's locks; borrowed by the page callback */
     int64_t token, ttl_ms, held_ms, waiters;
 };
 
+struct store_link {
+    struct store_link *next, *previous;
+};
+
 /* One call. The caller owns it, fills the first part, and keeps it alive and in place until `done`; then it is the caller's again. `name`
  * and `owner` are borrowed for as long. */
 struct store_call {
@@ -125,7 +129,8 @@ struct store_call {
     struct store_holder holder; /* acquire: HELD, DELAYED; break, inspect, cancel; renew, acquire: the lease's owner, delay and bound */
 
     /* the store's own, valid between submit and done */
-    struct store_call *next, *beside, **beside_of;
+    struct store_call *next;
+    struct store_link beside; /* lease_calls.h */
     int reruns;
     int64_t prove_by_us;
     int64_t send_by_us;

@@ -132,6 +132,34 @@ START_TEST(P9_what_is_too_late_is_taken_out_of_every_lane)
 }
 END_TEST
 
+START_TEST(P4_P9_who_stands_behind_another_has_no_turn_until_it_is_asked_for)
+{
+    struct store_call *first = make(STORE_RENEW, 1, 1000), *a = make(STORE_RENEW, 1, 500), *b = make(STORE_RELEASE, 1, 600),
+                      *other = make(STORE_RENEW, 2, 700), *due;
+    int64_t next_us;
+
+    ck_assert_ptr_null(redis_backlog_take_behind(&backlog, first));
+    ck_assert(redis_backlog_add_behind(&backlog, a) && redis_backlog_add_behind(&backlog, b) && redis_backlog_add_behind(&backlog, other));
+    ck_assert_uint_eq(backlog.count, 3);
+    ck_assert(!redis_backlog_wants_turns(&backlog));
+    expect(NULL);
+    expect(add(STORE_RENEW, 1)); /* in a lane as ever: whether it is sent is decided when its turn has come */
+    ck_assert_ptr_eq(redis_backlog_take_behind(&backlog, first), a);
+    ck_assert(redis_backlog_add_behind(&backlog, a)); /* now the last */
+    due = redis_backlog_take_due(&backlog, 550, true, &next_us);
+    ck_assert_ptr_eq(due, a);
+    ck_assert_ptr_null(due->next);
+    ck_assert_int_eq(next_us, 600);
+    ck_assert_ptr_eq(redis_backlog_take_behind(&backlog, first), b);
+    ck_assert_ptr_null(redis_backlog_take_behind(&backlog, first));
+    due = redis_backlog_take_due(&backlog, 799, false, &next_us); /* nothing is sent: until its deadline */
+    ck_assert_ptr_null(due);
+    ck_assert_int_eq(next_us, 800);
+    ck_assert_ptr_eq(redis_backlog_take_due(&backlog, INT64_MAX, false, &next_us), other);
+    ck_assert_uint_eq(backlog.count, 0);
+}
+END_TEST
+
 START_TEST(many_leases_are_told_apart_whatever_the_order_they_leave_in)
 {
     int64_t next_us;
@@ -172,6 +200,7 @@ int main(void)
     tcase_add_test(tcase, P4_of_one_lease_nothing_is_passed);
     tcase_add_test(tcase, P9_what_was_sent_goes_first_and_holders_before_what_is_owed);
     tcase_add_test(tcase, P9_what_is_too_late_is_taken_out_of_every_lane);
+    tcase_add_test(tcase, P4_P9_who_stands_behind_another_has_no_turn_until_it_is_asked_for);
     tcase_add_test(tcase, many_leases_are_told_apart_whatever_the_order_they_leave_in);
     tcase_add_test(tcase, P9_it_is_bounded);
     suite_add_tcase(suite, tcase);
