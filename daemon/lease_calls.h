@@ -11,7 +11,7 @@
 
 #include "daemon/store.h"
 
-#define LEASE_CALLS_BUCKETS 2048
+#define LEASE_CALLS_BUCKETS 1024
 
 /* Embedded in its owner. */
 struct lease_calls {

@@ -6,68 +6,137 @@
 
 #include <string.h>
 
+#define STRANGERS_TURNS 3 /* of four */
+
 void redis_backlog_init(struct redis_backlog *b)
 {
     memset(b, 0, sizeof(*b));
     for (int i = 0; i < BACKLOG_LANES; i++)
         b->lanes[i].last = &b->lanes[i].first;
+    lease_calls_init(&b->holders);
+    lease_calls_init(&b->strangers);
     lease_calls_init(&b->others);
     lease_calls_init(&b->behind);
 }
 
 /* ---- the lanes ---- */
 
+/* Those in whose lanes the order of calls about one lease is looked after; NULL: the others. */
+static struct lease_calls *set_of(struct redis_backlog *b, enum backlog_lane lane)
+{
+    switch (lane) {
+    case BACKLOG_HOLDERS:
+        return &b->holders;
+    case BACKLOG_STRANGERS:
+        return &b->strangers;
+    case BACKLOG_OTHERS:
+        return &b->others;
+    default:
+        return NULL;
+    }
+}
+
+/* A renewal or a release. */
+static enum backlog_lane lane_of_holder(const struct redis_backlog *b, const struct store_call *call)
+{
+    const struct store_call *before;
+
+    if (lease_calls_first(&b->others, call))
+        return BACKLOG_OTHERS;
+    if (call->token == 0 || lease_calls_first(&b->strangers, call))
+        return BACKLOG_STRANGERS;
+    before = lease_calls_first(&b->holders, call);
+    return before && before->op == STORE_RENEW && call->op == STORE_RENEW ? BACKLOG_STRANGERS : BACKLOG_HOLDERS;
+}
+
 enum backlog_lane redis_backlog_lane(const struct redis_backlog *b, const struct store_call *call)
 {
-    if (call->op == STORE_PUT_BACK)
+    switch (call->op) {
+    case STORE_PUT_BACK:
         return BACKLOG_PUT_BACK;
-    if (call->op == STORE_CHECK) /* about a token, changes nothing */
-        return BACKLOG_HOLDERS;
-    if ((call->op == STORE_RENEW || call->op == STORE_RELEASE) && !lease_calls_first(&b->others, call))
-        return BACKLOG_HOLDERS;
-    return BACKLOG_OTHERS;
+    case STORE_RENEW:
+    case STORE_RELEASE:
+        return lane_of_holder(b, call);
+    case STORE_CHECK: /* about a token, changes nothing */
+        return BACKLOG_STRANGERS;
+    default:
+        return BACKLOG_OTHERS;
+    }
+}
+
+static void put(struct redis_backlog *b, enum backlog_lane lane, struct store_call *call)
+{
+    struct backlog_line *line = &b->lanes[lane];
+    struct lease_calls *set = set_of(b, lane);
+
+    call->next = NULL;
+    call->at = line->last;
+    *line->last = call;
+    line->last = &call->next;
+    line->count++;
+    b->count++;
+    if (set)
+        lease_calls_add(set, call);
+}
+
+/* What follows it follows its predecessor. */
+static void take_from(struct redis_backlog *b, enum backlog_lane lane, struct store_call *call)
+{
+    struct backlog_line *line = &b->lanes[lane];
+
+    *call->at = call->next;
+    if (call->next)
+        call->next->at = call->at;
+    else
+        line->last = call->at;
+    line->count--;
+    b->count--;
+    if (set_of(b, lane))
+        lease_calls_remove(call);
 }
 
 bool redis_backlog_add(struct redis_backlog *b, enum backlog_lane lane, struct store_call *call)
 {
-    struct backlog_line *line = &b->lanes[lane];
+    struct store_call *before;
 
-    if (b->count >= BACKLOG_MAX)
+    if (b->count >= BACKLOG_MAX || (lane == BACKLOG_STRANGERS && b->lanes[lane].count >= BACKLOG_STRANGERS_MAX))
         return false;
-    call->next = NULL;
-    *line->last = call;
-    line->last = &call->next;
-    b->count++;
-    if (lane == BACKLOG_OTHERS)
-        lease_calls_add(&b->others, call);
+    while (lane == BACKLOG_OTHERS && (before = lease_calls_first(&b->strangers, call)) != NULL) {
+        take_from(b, BACKLOG_STRANGERS, before);
+        put(b, BACKLOG_OTHERS, before);
+    }
+    put(b, lane, call);
     return true;
 }
 
-/* What follows the one at `at` follows its predecessor. */
-static struct store_call *unlink_at(struct redis_backlog *b, int lane, struct store_call **at)
+static enum backlog_lane next_lane(struct redis_backlog *b)
 {
-    struct backlog_line *line = &b->lanes[lane];
-    struct store_call *call = *at;
+    int lane = BACKLOG_PUT_BACK;
 
-    *at = call->next;
-    if (line->last == &call->next)
-        line->last = at;
-    b->count--;
-    if (lane == BACKLOG_OTHERS)
-        lease_calls_remove(call);
-    return call;
+    while (lane < BACKLOG_STRANGERS && !b->lanes[lane].first)
+        lane++;
+    if (lane < BACKLOG_STRANGERS)
+        return (enum backlog_lane)lane;
+    lane = b->lanes[BACKLOG_OWED].first ? BACKLOG_OWED : BACKLOG_OTHERS;
+    if (b->lanes[BACKLOG_STRANGERS].first && (!b->lanes[lane].first || b->strangers_turns < STRANGERS_TURNS)) {
+        b->strangers_turns++;
+        return BACKLOG_STRANGERS;
+    }
+    b->strangers_turns = 0;
+    return (enum backlog_lane)lane;
 }
 
 struct store_call *redis_backlog_take(struct redis_backlog *b, enum backlog_lane *ret_lane)
 {
-    for (int i = 0; i < BACKLOG_LANES; i++) {
-        if (!b->lanes[i].first)
-            continue;
-        if (ret_lane)
-            *ret_lane = (enum backlog_lane)i;
-        return unlink_at(b, i, &b->lanes[i].first);
-    }
-    return NULL;
+    enum backlog_lane lane = next_lane(b);
+    struct store_call *call = b->lanes[lane].first;
+
+    if (!call)
+        return NULL;
+    if (ret_lane)
+        *ret_lane = lane;
+    take_from(b, lane, call);
+    return call;
 }
 
 /* ---- behind another ---- */
@@ -128,13 +197,14 @@ static void add_due(struct due *due, struct store_call *call)
 
 static void take_due_of(struct redis_backlog *b, enum backlog_lane lane, struct due *due)
 {
-    struct store_call **at = &b->lanes[lane].first;
+    struct store_call *next;
 
-    while (*at) {
-        if (is_due(due, lane, *at))
-            add_due(due, unlink_at(b, lane, at));
-        else
-            at = &(*at)->next;
+    for (struct store_call *call = b->lanes[lane].first; call; call = next) {
+        next = call->next;
+        if (!is_due(due, lane, call))
+            continue;
+        take_from(b, lane, call);
+        add_due(due, call);
     }
 }
 

@@ -129,7 +129,7 @@ struct store_call {
     struct store_holder holder; /* acquire: HELD, DELAYED; break, inspect, cancel; renew, acquire: the lease's owner, delay and bound */
 
     /* the store's own, valid between submit and done */
-    struct store_call *next;
+    struct store_call *next, **at;
     struct store_link beside; /* lease_calls.h */
     int reruns;
     int64_t prove_by_us;

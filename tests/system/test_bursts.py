@@ -189,6 +189,43 @@ def test_p8_p9_who_left_while_redis_was_away_keeps_no_holder_waiting(world, redi
     until(lambda: [key for key in residue(redis) if ":left:" not in key] == [], 60, "nobody has a place; who comes back within seconds has one again")
 
 
+@pytest.mark.deadline(240)
+@pytest.mark.parametrize("flood", ["bogus", "own"])
+def test_p9_a_flood_of_renewals_keeps_no_holder_and_no_newcomer_waiting(world, redis, flood):
+    """Broken: lists of made-up leases, or of one lease over and over, stand in the holders' line, and who holds is told 503 until its lease has ended."""
+    lists, kept, new = 24, 40, 10
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, MORE)
+    api = pawld.api()
+    mine = [hold(api, f"mine/{i}") for i in range(kept)]
+    own = hold(api, "own")
+    conns = crowd(pawld, lists + kept + new)
+    before = link_of(pawld)
+    proxy.rate_up = 150_000
+    for i in range(lists):
+        leases = [{"name": f"bogus/{i}/{n}", "lease_id": new_id()} if flood == "bogus" else {"name": "own", "lease_id": own["lease_id"]} for n in range(256)]
+        conns[i].send_request("POST", "/v1/renew", {"leases": leases})
+    until(lambda: pawld.api().metrics()["pawl_store_pending"] >= lists * 256 - 1000, what="the flood is there")
+    held = [Asked(conns[lists + i], ("renew", "release")[i % 2], f"mine/{i}", lease_id=mine[i]["lease_id"]) for i in range(kept)]
+    newcomers = [Asked(conns[lists + kept + i], "acquire", f"new/{i}", lease_id=new_id(), ttl_ms=LONG_TTL) for i in range(new)]
+    statuses, new_statuses = answers(held), answers(newcomers)
+    tell(pawld, statuses, new_statuses, sorted(round(one.took_s, 2) for one in held)[-1])
+    drowned = [conn.read_reply().json() for conn in conns[:lists]]
+    assert link_of(pawld) == before, "the connection stayed up"
+    assert statuses == {200: kept}, "who holds goes first"
+    assert new_statuses == {200: new}, "and there is room for others"
+    assert all(len(answer["leases"]) == 256 for answer in drowned)
+    assert sum(answer["failed"] for answer in drowned) > 1000, "more than could be done"
+    proxy.rate_up = None
+    for i in range(0, kept, 2):
+        api.must("release", f"mine/{i}", lease_id=mine[i]["lease_id"])
+    for one in newcomers:
+        api.must("release", one.name, lease_id=one.params["lease_id"])
+    api.must("release", "own", lease_id=own["lease_id"])
+    close_all(conns)
+    until_clean(redis)
+
+
 def test_p3_p8_a_lease_released_after_a_renewal_that_waited_too_is_forgotten(world, redis):
     """Broken: a renewal and the release behind it wait for their turn while the connection is lost; the renewal is answered afterwards and its lease taken in,
     and the release does not take it out, so the next loss of data brings a lease back that nobody holds."""
