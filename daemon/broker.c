@@ -79,6 +79,7 @@ static void fill_call(struct broker_request *r)
     call->lease_id = r->lease_id;
     call->owner = r->owner;
     call->owner_len = r->owner_len;
+    call->caller = r->caller;
     call->ttl_ms = r->ttl_ms;
     call->delay_ms = r->delay_ms;
     call->most_ms = r->most_ms;

@@ -63,13 +63,12 @@ void vouch_remember(struct broker_request *r)
     remember(r->broker, &r->call, r->lease_until_us, r->most_until_us, r->caller);
 }
 
-/* Who asked is not known any more: where there are rules, release-all does not find a lease that came from another node so. */
 void vouch_done_late(struct broker *b, const struct store_call *call)
 {
     const struct store_holder *holder = &call->holder;
 
     remember(b, call, call->sent_us + call->ret_ttl_ms * 1000, holder->most_ms > 0 ? call->sent_us + holder->most_ms * 1000 : INT64_MAX,
-             "");
+             call->caller ? call->caller : "");
 }
 
 /* A lease ended otherwise than by its release: nobody is granted the lock until then. */

@@ -62,8 +62,8 @@ struct store_link {
     struct store_link *next, *previous;
 };
 
-/* One call. The caller owns it, fills the first part, and keeps it alive and in place until `done`; then it is the caller's again. `name`
- * and `owner` are borrowed for as long. */
+/* One call. The caller owns it, fills the first part, and keeps it alive and in place until `done`; then it is the caller's again. `name`,
+ * `owner` and `caller` are borrowed for as long. */
 struct store_call {
     enum store_op op;
     const char *name;
@@ -71,7 +71,8 @@ struct store_call {
     struct lease_id lease_id;
     const char *owner; /* acquire, put back, and renew when `token` is given */
     size_t owner_len;
-    int64_t ttl_ms; /* acquire, renew; put back: what is left; below 1 when only some of the delay is */
+    const char *caller; /* acquire, renew: who asks, for done_late to tell; borrowed too. NULL: nobody to tell of */
+    int64_t ttl_ms;     /* acquire, renew; put back: what is left; below 1 when only some of the delay is */
     /* acquire, put back, and renew when `token` is given: after the lease, unless it is released, nobody is granted the lock for so long. 0: no delay */
     int64_t delay_ms;
     int64_t most_ms; /* the same three: however it is renewed, it is not held for longer than this from now on. 0: no bound */
