@@ -223,6 +223,24 @@ void vouch_forget(struct broker *b, const struct lease_id *id, uint64_t confirm,
     lease_table_give_up(b->delays, name, name_len, id, confirm); /* it was renewed elsewhere just before it ended here */
 }
 
+/* What the node that broke it vouches for is vouched for here too: its answer may be lost together with the data, and then it knows neither token nor delay.
+ * Both are this node's own: what a message says is not put into the store. */
+void vouch_broken_elsewhere(struct broker *b, const struct lease_id *id, uint64_t confirm, const char *name, size_t name_len)
+{
+    const struct lease *known = lease_table_find(b->leases, name, name_len, id, 0);
+    struct lease broken;
+
+    if (!known)
+        known = lease_table_find(b->delays, name, name_len, id, 0);
+    if (known && known->confirm <= confirm) {
+        broken = *known;
+        broken.id.text[0] = '\0';
+        remember_delay(b, &broken, broker_now_us(b) + known->delay_ms * 1000);
+    }
+    vouch_forget(b, id, confirm, name, name_len);
+    broker_set_alarm(b);
+}
+
 void vouch_answers_lost(struct broker *b)
 {
     lease_table_answers_lost(b->leases);

@@ -153,6 +153,8 @@ struct store_events {
     /* This lease, which stood under this number of the node's, is over or another node's matter now. May come before the answer to the call that had that
      * number, and after the answer to one with a greater number, which it is not about. */
     void (*forget)(void *arg, const struct lease_id *lease_id, uint64_t confirm, const char *name, size_t len);
+    /* The same: it was broken, through another node, which may never learn that it did. So its delay is this node's matter as well. */
+    void (*broken)(void *arg, const struct lease_id *lease_id, uint64_t confirm, const char *name, size_t len);
 };
 
 struct store_status { /* strings are borrowed until the next turn */
