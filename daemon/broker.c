@@ -79,6 +79,7 @@ static void fill_call(struct broker_request *r)
     call->lease_id = r->lease_id;
     call->owner = r->owner;
     call->owner_len = r->owner_len;
+    call->caller = r->caller;
     call->ttl_ms = r->ttl_ms;
     call->delay_ms = r->delay_ms;
     call->most_ms = r->most_ms;
@@ -285,6 +286,11 @@ static void on_forget(void *arg, const struct lease_id *id, uint64_t confirm, co
     vouch_forget(arg, id, confirm, name, name_len);
 }
 
+static void on_broken(void *arg, const struct lease_id *id, uint64_t confirm, const char *name, size_t name_len)
+{
+    vouch_broken_elsewhere(arg, id, confirm, name, name_len);
+}
+
 struct store_events broker_store_events(struct broker *b)
 {
     return (struct store_events){.arg = b,
@@ -295,7 +301,8 @@ struct store_events broker_store_events(struct broker *b)
                                  .answered = on_answered,
                                  .done_late = on_done_late,
                                  .wake = on_wake,
-                                 .forget = on_forget};
+                                 .forget = on_forget,
+                                 .broken = on_broken};
 }
 
 /* ---- drain, numbers ---- */

@@ -63,13 +63,12 @@ void vouch_remember(struct broker_request *r)
     remember(r->broker, &r->call, r->lease_until_us, r->most_until_us, r->caller);
 }
 
-/* Who asked is not known any more: where there are rules, release-all does not find a lease that came from another node so. */
 void vouch_done_late(struct broker *b, const struct store_call *call)
 {
     const struct store_holder *holder = &call->holder;
 
     remember(b, call, call->sent_us + call->ret_ttl_ms * 1000, holder->most_ms > 0 ? call->sent_us + holder->most_ms * 1000 : INT64_MAX,
-             "");
+             call->caller ? call->caller : "");
 }
 
 /* A lease ended otherwise than by its release: nobody is granted the lock until then. */
@@ -222,6 +221,24 @@ void vouch_forget(struct broker *b, const struct lease_id *id, uint64_t confirm,
 {
     lease_table_give_up(b->leases, name, name_len, id, confirm);
     lease_table_give_up(b->delays, name, name_len, id, confirm); /* it was renewed elsewhere just before it ended here */
+}
+
+/* What the node that broke it vouches for is vouched for here too: its answer may be lost together with the data, and then it knows neither token nor delay.
+ * Both are this node's own: what a message says is not put into the store. */
+void vouch_broken_elsewhere(struct broker *b, const struct lease_id *id, uint64_t confirm, const char *name, size_t name_len)
+{
+    const struct lease *known = lease_table_find(b->leases, name, name_len, id, 0);
+    struct lease broken;
+
+    if (!known)
+        known = lease_table_find(b->delays, name, name_len, id, 0);
+    if (known && known->confirm <= confirm) {
+        broken = *known;
+        broken.id.text[0] = '\0';
+        remember_delay(b, &broken, broker_now_us(b) + known->delay_ms * 1000);
+    }
+    vouch_forget(b, id, confirm, name, name_len);
+    broker_set_alarm(b);
 }
 
 void vouch_answers_lost(struct broker *b)

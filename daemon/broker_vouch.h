@@ -31,6 +31,9 @@ void vouch_forget_grant(const struct broker_request *r);
 /* Another node vouches for what stood under this number or a lesser one. */
 void vouch_forget(struct broker *b, const struct lease_id *id, uint64_t confirm, const char *name, size_t name_len);
 
+/* It is over, but for its delay: that is vouched for here as well, if the lease was. */
+void vouch_broken_elsewhere(struct broker *b, const struct lease_id *id, uint64_t confirm, const char *name, size_t name_len);
+
 /* Before a renewal or a release is sent: what is known of the lease goes into the call, under a new confirm number. A release's is given up with it. */
 void vouch_fill_call(struct broker_request *r);
 /* The connection was lost: no answer is on its way any more. */

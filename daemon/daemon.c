@@ -382,7 +382,13 @@ static int start_serving(struct daemon *d)
                                       .arg = d};
     const struct takeover_parts takeover = {
         .options = d->options, .front = d->front, .store = d->api.store, .node = d->api.node, .manager = &d->manager, .drain = &d->drain};
-    const struct heartbeat_parts heartbeat = {.manager = &d->manager, .store = d->api.store, .takeover = &d->takeover, .drain = &d->drain};
+    const struct heartbeat_parts heartbeat = {.clock = &clock_boottime,
+                                              .broker = d->broker,
+                                              .front = d->front,
+                                              .manager = &d->manager,
+                                              .store = d->api.store,
+                                              .takeover = &d->takeover,
+                                              .drain = &d->drain};
 
     if (drain_open(&d->drain, d->base, &drain) != 0)
         return fail(d, "out of memory");

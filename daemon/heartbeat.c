@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/broker.h"
+#include "daemon/clock.h"
 #include "daemon/drain.h"
+#include "daemon/http_front.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
 #include "daemon/systemd.h"
@@ -33,12 +36,27 @@ static void describe(const struct heartbeat *h, char *out, size_t cap)
         snprintf(out, cap, "STATUS=%s %.200s", store.window_open ? "recovering, attached to" : "serving, attached to", store.address);
 }
 
+/* All that memory is kept for and that comes in crowds. */
+static size_t things(const struct heartbeat *h)
+{
+    return http_front_counts(h->parts.front).connections + broker_waiters(h->parts.broker) + broker_leases(h->parts.broker);
+}
+
+static void look_for_ebb(struct heartbeat *h)
+{
+    int64_t now = clock_now_us(h->parts.clock);
+
+    if (ebb_look(&h->ebb, now, things(h)) && ebb_give_back())
+        log_info("memory_given_back", LOG_INT("took_us", clock_now_us(h->parts.clock) - now));
+}
+
 static void on_second(void *arg)
 {
     struct heartbeat *h = arg;
     char status[sizeof(h->status)];
 
     log_settle(false);
+    look_for_ebb(h);
     systemd_tell_again(h->parts.manager);
     if (!systemd_listens(h->parts.manager) || drain_has_begun(h->parts.drain))
         return;

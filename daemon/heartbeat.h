@@ -1,4 +1,5 @@
-/* What pawld does each second whatever happens: it tells the service manager how it is and that its loop turns, and the log what it summed up.
+/* What pawld does each second whatever happens: it tells the service manager how it is and that its loop turns, and the log what it summed up; and it sees
+ * whether a burst has left memory to give back.
  *
  * Embedded in its owner; runs on the loop.
  */
@@ -6,13 +7,20 @@
 #define PAWL_HEARTBEAT_H
 
 #include "daemon/alarm.h"
+#include "daemon/ebb.h"
 
+struct broker;
+struct clock;
 struct drain;
+struct http_front;
 struct store;
 struct systemd;
 struct takeover;
 
 struct heartbeat_parts { /* borrowed */
+    const struct clock *clock;
+    const struct broker *broker;
+    const struct http_front *front;
     struct systemd *manager;
     const struct store *store;
     const struct takeover *takeover;
@@ -22,6 +30,7 @@ struct heartbeat_parts { /* borrowed */
 struct heartbeat { /* zeroed: closed */
     struct heartbeat_parts parts;
     struct alarm second, watchdog;
+    struct ebb ebb;
     char status[512]; /* last told to the manager */
 };
 

@@ -5,6 +5,9 @@
  *                    │              │ its turn, and there is room  │  └── its time is over ──► failed; the answer to come is nobody's, or done_late
  *                    └──► waiting ──┘◄── lost, or another life ────┘
  *                            └──► failed ──► done, at the end of the turn
+ *
+ * Under way is a call from its turn until it is done, also while it waits to be sent again; of one lease there is one at most. Whoever's turn comes meanwhile
+ * stands behind it, and has its turn as soon as that one is done.
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -16,6 +19,7 @@
 
 #include <hiredis/hiredis.h>
 
+#include "daemon/lease_calls.h"
 #include "daemon/redis_backlog.h"
 #include "daemon/redis_flight.h"
 #include "daemon/redis_question.h"
@@ -34,6 +38,7 @@ struct redis_calls {
     bool leading; /* what comes is what the node owes */
     bool stopped;
     struct redis_backlog waiting;
+    struct lease_calls under_way;             /* those about a lease */
     size_t open;                              /* taken and not done */
     struct store_call *failed, **failed_last; /* to be answered at the end of the turn */
     struct store_call *batch, **batch_last;   /* plain calls of this turn, not sent yet */
@@ -45,7 +50,59 @@ struct redis_calls {
 static void send_call(struct redis_calls *c, struct store_call *call, bool whole_script);
 static void conclude(struct redis_calls *c, struct store_call *call);
 
-static const char too_many[] = "too many calls wait for Redis";
+static const char too_many[] = "too many calls wait for Redis", stopping[] = "this node is stopping";
+
+/* ---- one after the other ---- */
+
+/* Those whose order matters: what they write says which of them was the last. */
+static bool is_about_lease(const struct store_call *call)
+{
+    return call->op == STORE_ACQUIRE || call->op == STORE_RENEW || call->op == STORE_RELEASE || call->op == STORE_CANCEL;
+}
+
+/* False: another one about its lease is. */
+static bool get_under_way(struct redis_calls *c, struct store_call *call)
+{
+    return lease_calls_has(call) || !is_about_lease(call) || lease_calls_add_first(&c->under_way, call);
+}
+
+static void wait_behind(struct redis_calls *c, struct store_call *call)
+{
+    if (c->stopped) {
+        redis_calls_fail(c, call, stopping);
+    } else if (!redis_backlog_add_behind(&c->waiting, call)) {
+        c->unsent++;
+        redis_calls_fail(c, call, too_many);
+    } else {
+        c->callbacks.alarm(c->callbacks.arg, redis_backlog_due_us(BACKLOG_OTHERS, call, c->going));
+    }
+}
+
+/* The one that stood behind it has its turn; those for which it is too late are told. */
+static void let_next_go(struct redis_calls *c, const struct store_call *first)
+{
+    struct store_call *next;
+
+    while ((next = redis_backlog_take_behind(&c->waiting, first)) != NULL) {
+        int64_t now = clock_now_us(c->life->clock);
+        if (!c->stopped && redis_backlog_due_us(BACKLOG_OTHERS, next, c->going) > now) {
+            lease_calls_add(&c->under_way, next);
+            (void)redis_backlog_add(&c->waiting, BACKLOG_UNSENT, next); /* has the room that it had */
+            c->callbacks.alarm(c->callbacks.arg, now);
+            return;
+        }
+        c->unsent += !c->stopped && c->going;
+        redis_calls_fail(c, next, c->stopped ? stopping : too_many);
+    }
+}
+
+static void end_way(struct redis_calls *c, struct store_call *call)
+{
+    if (!lease_calls_has(call))
+        return;
+    lease_calls_remove(call);
+    let_next_go(c, call);
+}
 
 /* ---- finishing ---- */
 
@@ -72,6 +129,7 @@ void redis_calls_done(struct redis_calls *c, struct store_call *call)
         }
     }
     c->open--;
+    end_way(c, call);
     call->done(call);
     if (rider)
         conclude(c, rider);
@@ -106,7 +164,7 @@ static void answer_failed(struct redis_calls *c)
 static void wait_for_turn(struct redis_calls *c, enum backlog_lane lane, struct store_call *call)
 {
     if (c->stopped) {
-        redis_calls_fail(c, call, "this node is stopping");
+        redis_calls_fail(c, call, stopping);
     } else if (!redis_backlog_add(&c->waiting, lane, call)) {
         c->unsent++;
         redis_calls_fail(c, call, too_many);
@@ -117,10 +175,12 @@ static void wait_for_turn(struct redis_calls *c, enum backlog_lane lane, struct 
 
 void redis_calls_fail_waiting(struct redis_calls *c, const char *problem)
 {
-    struct store_call *call;
+    int64_t next_us;
 
-    while ((call = redis_backlog_take(&c->waiting, NULL)) != NULL)
+    for (struct store_call *call = redis_backlog_take_due(&c->waiting, INT64_MAX, false, &next_us), *next; call; call = next) {
+        next = call->next;
         redis_calls_fail(c, call, problem);
+    }
 }
 
 /* Fails those whose time is over. While calls are sent that is when so little is left that an answer could hardly come in time. */
@@ -509,15 +569,23 @@ static void send_now(struct redis_calls *c, struct store_call *call)
     send_call(c, call, false);
 }
 
+static void take_turn(struct redis_calls *c, struct store_call *call)
+{
+    if (get_under_way(c, call))
+        send_now(c, call);
+    else
+        wait_behind(c, call);
+}
+
 static void send_waiting(struct redis_calls *c)
 {
     enum backlog_lane lane;
     struct store_call *call;
 
-    while (c->going && c->waiting.count > 0 && has_room(c)) {
+    while (c->going && redis_backlog_wants_turns(&c->waiting) && has_room(c)) {
         call = redis_backlog_take(&c->waiting, &lane);
         if (redis_backlog_due_us(lane, call, true) > clock_now_us(c->life->clock)) {
-            send_now(c, call);
+            take_turn(c, call);
         } else {
             c->unsent++;
             redis_calls_fail(c, call, too_many);
@@ -533,14 +601,15 @@ void redis_calls_take(struct redis_calls *c, struct store_call *call)
 
     call->reruns = 0;
     call->may_have_run = false;
+    call->beside = (struct store_link){NULL, NULL};
     call->send_by_us = call->deadline_us - (call->deadline_us - now) / 4;
     c->open++;
 }
 
 void redis_calls_send(struct redis_calls *c, struct store_call *call)
 {
-    if (c->going && c->waiting.count == 0 && has_room(c))
-        send_now(c, call);
+    if (c->going && !redis_backlog_wants_turns(&c->waiting) && has_room(c))
+        take_turn(c, call);
     else
         wait_for_turn(c, c->leading && call->op != STORE_PUT_BACK ? BACKLOG_OWED : redis_backlog_lane(&c->waiting, call), call);
 }
@@ -548,7 +617,7 @@ void redis_calls_send(struct redis_calls *c, struct store_call *call)
 void redis_calls_turn(struct redis_calls *c)
 {
     if (c->flight.landed > 0)
-        redis_flight_see_pace(&c->flight, clock_now_us(c->life->clock), c->waiting.count > 0);
+        redis_flight_see_pace(&c->flight, clock_now_us(c->life->clock), redis_backlog_wants_turns(&c->waiting));
     send_waiting(c);
     flush(c);
 }
@@ -620,6 +689,7 @@ struct redis_calls *redis_calls_new(struct redis_link *link, struct busy_poll *b
     c->timeout_us = timeout_ms * 1000;
     redis_flight_init(&c->flight, c->timeout_us);
     redis_backlog_init(&c->waiting);
+    lease_calls_init(&c->under_way);
     c->failed_last = &c->failed;
     c->batch_last = &c->batch;
     return c;

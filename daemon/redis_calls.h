@@ -6,6 +6,10 @@
  * surely not run and costs nobody else anything. Sent all at once they would make each other late, and the first that is too late would take the connection
  * with it. How many follows Redis's pace, see redis_flight.h. What waits is sent in order; see redis_backlog.h for who goes first.
  *
+ * Of one lease one call is under way at a time, and the next has its turn when that one is done: one that has to be sent again, as below, would else come behind
+ * those that came after it, and a node's numbers for a lease would not rise in the order in which they are written. Who asks one thing after the other, as
+ * holders do, never waits for this.
+ *
  * A call that was sent and is not answered by its deadline is answered UNKNOWN; its command stays in flight, and what the server says of it is no longer
  * its own. But that it renewed a lease, or found it there already, is told (done_late), lest no node vouch for that lease. The connection is dropped when a
  * command has no answer for the whole time-out.

@@ -6,6 +6,7 @@
 
 #include "daemon/redis_flight.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,6 +130,8 @@ static struct redis_late *copy_of(const struct store_call *call)
     late->call = *call;
     late->call.name = late->name;
     late->call.owner = late->owner;
+    late->call.caller = late->caller;
+    snprintf(late->caller, sizeof(late->caller), "%s", call->caller ? call->caller : "");
     if (call->name_len > 0)
         memcpy(late->name, call->name, call->name_len);
     if (call->owner_len > 0)

@@ -27,7 +27,7 @@
 
 struct redis_late { /* a copy of a call that was taken back */
     struct store_call call;
-    char name[PAWL_NAME_MAX], owner[PAWL_OWNER_MAX]; /* what the call borrows */
+    char name[PAWL_NAME_MAX], owner[PAWL_OWNER_MAX], caller[PAWL_CALLER_MAX + 1]; /* what the call borrows */
 };
 
 struct redis_run {

@@ -29,7 +29,7 @@ static bool message_is(const char *word, const char *text, size_t len, struct le
     return lease_id_parse(text + head, PAWL_LEASE_ID_LEN, ret_id) == 0;
 }
 
-/* What a forget has before the name: the number that the lease stood under, and a blank. */
+/* What a forget or a broken has before the name: the number that the lease stood under, and a blank. */
 static bool take_number(const char **name, size_t *len, uint64_t *ret_number)
 {
     uint64_t number = 0;
@@ -45,7 +45,7 @@ static bool take_number(const char **name, size_t *len, uint64_t *ret_number)
     return true;
 }
 
-/* A wake, a forget, or our own beat. */
+/* A wake, a forget, a broken, or our own beat. */
 static void on_message(struct redis_hints *h, const char *text, size_t len)
 {
     struct lease_id id;
@@ -60,6 +60,9 @@ static void on_message(struct redis_hints *h, const char *text, size_t len)
     } else if (message_is("forget", text, len, &id, &name, &name_len) && take_number(&name, &name_len, &confirm)) {
         if (h->events.forget)
             h->events.forget(h->events.arg, &id, confirm, name, name_len);
+    } else if (message_is("broken", text, len, &id, &name, &name_len) && take_number(&name, &name_len, &confirm)) {
+        if (h->events.broken)
+            h->events.broken(h->events.arg, &id, confirm, name, name_len);
     }
 }
 

@@ -15,7 +15,7 @@
 struct event_base;
 struct redis_hints;
 
-/* Tells `missed`, `wake` and `forget` of the events, which are copied; `life` and `complaints` must outlive it, and the label of the config.
+/* Tells `missed`, `wake`, `forget` and `broken` of the events, which are copied; `life` and `complaints` must outlive it, and the label of the config.
  * NULL without memory. */
 struct redis_hints *redis_hints_new(struct event_base *base, const struct redis_link_config *config, const struct redis_life *life,
                                     struct redis_complaints *complaints, const struct store_events *events);

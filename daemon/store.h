@@ -58,8 +58,12 @@ struct store_lock { /* one of a list's locks; borrowed by the page callback */
     int64_t token, ttl_ms, held_ms, waiters;
 };
 
-/* One call. The caller owns it, fills the first part, and keeps it alive and in place until `done`; then it is the caller's again. `name`
- * and `owner` are borrowed for as long. */
+struct store_link {
+    struct store_link *next, *previous;
+};
+
+/* One call. The caller owns it, fills the first part, and keeps it alive and in place until `done`; then it is the caller's again. `name`,
+ * `owner` and `caller` are borrowed for as long. */
 struct store_call {
     enum store_op op;
     const char *name;
@@ -67,7 +71,8 @@ struct store_call {
     struct lease_id lease_id;
     const char *owner; /* acquire, put back, and renew when `token` is given */
     size_t owner_len;
-    int64_t ttl_ms; /* acquire, renew; put back: what is left; below 1 when only some of the delay is */
+    const char *caller; /* acquire, renew: who asks, for done_late to tell; borrowed too. NULL: nobody to tell of */
+    int64_t ttl_ms;     /* acquire, renew; put back: what is left; below 1 when only some of the delay is */
     /* acquire, put back, and renew when `token` is given: after the lease, unless it is released, nobody is granted the lock for so long. 0: no delay */
     int64_t delay_ms;
     int64_t most_ms; /* the same three: however it is renewed, it is not held for longer than this from now on. 0: no bound */
@@ -125,7 +130,8 @@ struct store_call {
     struct store_holder holder; /* acquire: HELD, DELAYED; break, inspect, cancel; renew, acquire: the lease's owner, delay and bound */
 
     /* the store's own, valid between submit and done */
-    struct store_call *next, *beside, **beside_of;
+    struct store_call *next, **at;
+    struct store_link beside; /* lease_calls.h */
     int reruns;
     int64_t prove_by_us;
     int64_t send_by_us;
@@ -147,6 +153,8 @@ struct store_events {
     /* This lease, which stood under this number of the node's, is over or another node's matter now. May come before the answer to the call that had that
      * number, and after the answer to one with a greater number, which it is not about. */
     void (*forget)(void *arg, const struct lease_id *lease_id, uint64_t confirm, const char *name, size_t len);
+    /* The same: it was broken, through another node, which may never learn that it did. So its delay is this node's matter as well. */
+    void (*broken)(void *arg, const struct lease_id *lease_id, uint64_t confirm, const char *name, size_t len);
 };
 
 struct store_status { /* strings are borrowed until the next turn */

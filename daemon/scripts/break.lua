@@ -17,7 +17,7 @@ if not lease then
 end
 local left, mine = left_of(lease), lease.node == ARGV[4]
 bury(lease.token, lease.delay)
-forget(lease, ARGV[4])
+forget(lease, ARGV[4], true)
 -- In a delay the next waiter can't be granted yet, and it has to know until when.
 return {'broken', fence, lease.token, left, math.max(0, now_ms() - lease.granted), lease.owner, window and '' or wake_next(ARGV[4]), lease.delay,
     mine and lease.id or '', mine and lease.confirm or '0'}

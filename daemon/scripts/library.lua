@@ -90,9 +90,10 @@ end
 
 -- Another node granted or last renewed this lease: it is not that one's matter any more, as far as the number goes that it stood under. By it the
 -- node knows a message that is older than a renewal of its own.
-local function forget(lease, own)
+-- A break says so: the delay is that node's matter too, since the answer to the one that broke it may be lost together with the data.
+local function forget(lease, own, broken)
     if lease.node ~= own then
-        tell(lease.node, 'forget ' .. lease.id .. ' ' .. lease.confirm .. ' ' .. name)
+        tell(lease.node, (broken and 'broken ' or 'forget ') .. lease.id .. ' ' .. lease.confirm .. ' ' .. name)
     end
 end
 

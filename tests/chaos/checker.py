@@ -21,7 +21,8 @@ What excuses a P1, a P10 or a lost lease, and nothing else does (docs/guarantees
     - it was told while it was not agreed who is master, or two were, by a node that died, was stopped, starved or cut off in that time: the node may have
       stayed with the deposed one;
     - the lease is one that was excused so against this other one already, and its node, which has to be told so first, confirmed it again.
-For a delay, the node that broke the lease counts with those of the lease; a break whose outcome nobody was told leaves nobody to put the delay back after a loss.
+For a delay, the node that broke the lease counts with those of the lease; a break whose outcome nobody was told
+leaves the delay to the node that granted, and nobody where that one had not been told of its grant yet.
 P11 may be off by what putting back takes, for each loss, and is not judged where the clock of Redis was set back.
 A P4 is excused as a P1 is, and where the lease was broken and the break was lost, with all that was granted in its wake.
 P2 is excused for the last but one of these alone: a node that was left with a deposed master hands out lesser tokens there (docs/guarantees.md). The register
@@ -286,8 +287,8 @@ class Checker:
     def _delay_excuse(self, lock, piece, until):
         breaks = [brk for brk in lock.breaks if done_by(brk) >= piece.call["sent"] and brk["sent"] <= until]
         for loss in self.faults.losses:
-            if any(loss.meets(brk["sent"], until) and brk["status"] in (None, 503) for brk in breaks):
-                return "loss, and nobody was told of the break"
+            if any(loss.meets(brk["sent"], until) and brk["status"] in (None, 503) and brk["sent"] < piece.call["got"] for brk in breaks):
+                return "loss, and nobody was told of the break before its node was told of the lease"
         return self.excuse(piece, until, {brk["node"] for brk in breaks})
 
     def _bounds(self, lock):

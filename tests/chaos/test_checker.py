@@ -346,12 +346,14 @@ def test_p10_it_is_counted_from_a_break(book):
     assert delayed(Book()).call("break", None, 1.5).acquire("b", 3.6, 6).found() == []
 
 
-def test_p10_a_loss_excuses_it_where_its_node_was_away_or_nobody_knows_of_the_break(book):
+def test_p10_a_loss_excuses_it_where_its_node_was_away_or_cannot_have_known_what_was_broken(book):
     assert delayed(book).lose(1.5).acquire("b", 3, 6).found() == ["P10"]
     assert with_fault(delayed(Book()).lose(1.5).acquire("b", 3, 6), "node_kill", 1.6, 1.7, 0).found() == []
     assert delayed(Book()).call("break", None, 1.3, node=1).lose(1.5).acquire("b", 3, 6).found() == ["P10"]
     assert with_fault(delayed(Book()).call("break", None, 1.3, node=1).lose(1.5).acquire("b", 3, 6), "node_kill", 1.6, 1.7, 1).found() == []
-    assert delayed(Book()).call("break", None, 1.3, status=503).lose(1.5).acquire("b", 3, 6).found() == []
+    assert delayed(Book()).call("break", None, 1.3, status=503).lose(1.5).acquire("b", 3, 6).found() == ["P10"]
+    assert with_fault(delayed(Book()).call("break", None, 1.3, status=503).lose(1.5).acquire("b", 3, 6), "node_kill", 1.6, 1.7, 0).found() == []
+    assert delayed(Book(), took=0.4).call("break", None, 1.3, status=503).lose(1.5).acquire("b", 3, 6).found() == []
 
 
 def test_p11_a_renewal_beyond_the_bound(book):

@@ -129,9 +129,9 @@ struct block { /* before each command and letter: what is still on its way at th
 struct letter { /* a message on its way */
     struct node *node;
     int64_t hearing;
-    bool wake;
+    bool wake, broken; /* neither: a forget */
     struct lease_id id;
-    uint64_t confirm; /* of a forget */
+    uint64_t confirm; /* of a broken or a forget */
     int lock;
 };
 
@@ -256,10 +256,15 @@ static void letter_arrives(void *arg, int64_t hearing)
         return;
     }
     if (!n->dead && n->hearing == letter->hearing) {
-        virtual_time_note(n->memory->time, "node %d hears %s %.8s #%d", n->number, letter->wake ? "wake" : "forget", letter->id.text,
-                          (int)letter->confirm);
+        virtual_time_note(n->memory->time, "node %d hears %s %.8s #%d", n->number,
+                          letter->wake     ? "wake"
+                          : letter->broken ? "broken"
+                                           : "forget",
+                          letter->id.text, (int)letter->confirm);
         if (letter->wake)
             n->events.wake(n->events.arg, &letter->id, name, 1);
+        else if (letter->broken)
+            n->events.broken(n->events.arg, &letter->id, letter->confirm, name, 1);
         else
             n->events.forget(n->events.arg, &letter->id, letter->confirm, name, 1);
     }
@@ -267,7 +272,7 @@ static void letter_arrives(void *arg, int64_t hearing)
 }
 
 /* PUBLISH: true when somebody has subscribed, which does not mean that it arrives. */
-static bool send_letter(struct memory *m, int node, bool wake, const struct lease_id *id, uint64_t confirm, int lock)
+static bool send_letter(struct memory *m, int node, bool wake, bool broken, const struct lease_id *id, uint64_t confirm, int lock)
 {
     struct node *n = m->nodes[node];
     int64_t longest_us = m->weather.late_us > m->weather.slow_us ? m->weather.late_us : m->weather.slow_us;
@@ -280,14 +285,14 @@ static bool send_letter(struct memory *m, int node, bool wake, const struct leas
     if (virtual_time_chance(m->time, m->weather.deaf))
         return true;
     letter = block_new(m, sizeof(*letter));
-    *letter = (struct letter){n, n->hearing, wake, *id, confirm, lock};
+    *letter = (struct letter){n, n->hearing, wake, broken, *id, confirm, lock};
     virtual_time_at(m->time, m->time->now_us + virtual_time_spread(m->time, 20, longest_us), letter_arrives, letter, 0);
     return true;
 }
 
 static bool tell(struct memory *m, int node, const struct lease_id *id, int lock)
 {
-    return send_letter(m, node, true, id, 0, lock);
+    return send_letter(m, node, true, false, id, 0, lock);
 }
 
 /* ---- the scripts ---- */
@@ -405,7 +410,8 @@ static void bury(struct memory *m, struct lock *lock, int64_t token, int64_t del
 static void forget(struct memory *m, const struct command *c, const struct lock *lock)
 {
     if (lock->node != c->node->number)
-        (void)send_letter(m, lock->node, false, &lock->id, m->fault == MEMORY_FORGET_ALL ? INT64_MAX : lock->confirm, c->lock);
+        (void)send_letter(m, lock->node, false, c->asked.op == STORE_BREAK, &lock->id,
+                          m->fault == MEMORY_FORGET_ALL ? INT64_MAX : lock->confirm, c->lock);
 }
 
 /* `most_ms`: from now on; NO_BOUND. In the last millisecond of its bound a lease stays as it is: false. */

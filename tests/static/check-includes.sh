@@ -90,7 +90,7 @@ rules() {
             breach("only the daemon sees its parts: drain, takeover, heartbeat and daemon_options")
         if (in_daemon && included ~ /^(api|router)/ && stem !~ /^(api_.*|api|router|daemon)$/)
             breach("nothing below the api looks up at it")
-        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|drain|broker|broker_.*)$/)
+        if (in_daemon && included == "broker" && stem !~ /^(api_.*|api|router|daemon|drain|heartbeat|broker|broker_.*)$/)
             breach("nothing below the broker looks up at it")
         if (in_daemon && included ~ /^broker_/ && stem !~ /^broker(_.*)?$/)
             breach("the broker is seen through broker.h")

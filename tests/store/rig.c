@@ -110,6 +110,11 @@ static void on_forget(void *arg, const struct lease_id *id, uint64_t confirm, co
     take_note(arg, 'f', id, confirm, name, len);
 }
 
+static void on_broken(void *arg, const struct lease_id *id, uint64_t confirm, const char *name, size_t len)
+{
+    take_note(arg, 'b', id, confirm, name, len);
+}
+
 struct node *rig_node(int64_t window_ms)
 {
     struct redis_store_config config = {
@@ -120,7 +125,8 @@ struct node *rig_node(int64_t window_ms)
                                   .missed = on_missed,
                                   .answered = on_answered,
                                   .wake = on_wake,
-                                  .forget = on_forget};
+                                  .forget = on_forget,
+                                  .broken = on_broken};
     struct node *node = nodes;
 
     while (node->redis) {
@@ -239,12 +245,22 @@ bool node_took(struct node *node, char kind, char id, const char *name)
     return note;
 }
 
-bool node_forgot(struct node *node, char id, const char *name, uint64_t confirm)
+static bool took_with_number(struct node *node, char kind, char id, const char *name, uint64_t confirm)
 {
-    const struct note *note = note_of(node, 'f', id, name);
+    const struct note *note = note_of(node, kind, id, name);
     bool wanted = note && note->confirm == confirm;
 
-    return node_took(node, 'f', id, name) && wanted;
+    return node_took(node, kind, id, name) && wanted;
+}
+
+bool node_forgot(struct node *node, char id, const char *name, uint64_t confirm)
+{
+    return took_with_number(node, 'f', id, name, confirm);
+}
+
+bool node_took_broken(struct node *node, char id, const char *name, uint64_t confirm)
+{
+    return took_with_number(node, 'b', id, name, confirm);
 }
 
 bool node_heard_nothing(struct node *node)

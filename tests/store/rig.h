@@ -24,9 +24,9 @@
 #define PREFIX     "t:"
 
 struct note {  /* a message that a node got */
-    char kind; /* 'w': wake, 'f': forget */
+    char kind; /* 'w': wake, 'f': forget, 'b': broken */
     struct lease_id id;
-    uint64_t confirm; /* of a forget */
+    uint64_t confirm; /* of a forget or a broken */
     char name[PAWL_NAME_MAX + 1];
 };
 
@@ -78,7 +78,8 @@ size_t node_pending(const struct node *node); /* calls and beats on their way */
 int64_t node_fence(const struct node *node);
 /* Whether this message came; each is taken once. All that was published before the call has arrived. */
 bool node_took(struct node *node, char kind, char id, const char *name);
-bool node_forgot(struct node *node, char id, const char *name, uint64_t confirm); /* the same for a forget with this number */
+bool node_forgot(struct node *node, char id, const char *name, uint64_t confirm);      /* the same for a forget with this number */
+bool node_took_broken(struct node *node, char id, const char *name, uint64_t confirm); /* and for a broken */
 bool node_heard_nothing(struct node *node);
 
 int64_t now_us(void);

@@ -79,7 +79,8 @@ START_TEST(P9_C23_a_frozen_redis_leaves_no_call_unanswered_beyond_its_deadline)
 
     redis_server_freeze(&redis);
     for (int op = 0; op <= STORE_CANCEL; op++)
-        all[op] = submit(ask(one, (enum store_op)op, op == STORE_ACQUIRE ? "new" : "L", 'a'));
+        all[op] =
+            submit(ask(one, (enum store_op)op, op == STORE_ACQUIRE ? "new" : "L", (char)('0' + op))); /* of one lease there would be one */
     for (int op = 0; op <= STORE_CANCEL; op++) {
         EXPECT(all[op], STORE_UNKNOWN); /* sent, no answer: each may have run */
         late_by_no_more_than_slack(all[op]);
@@ -1513,6 +1514,138 @@ START_TEST(P4_P6_of_one_lease_all_leaves_in_the_order_in_which_it_came)
 }
 END_TEST
 
+static const char *number_in_redis(const char *name)
+{
+    static char number[32];
+
+    ck_assert_int_eq(sscanf(redis_server_text(&redis, "GET %s", key("lock", name)), "%*s %*s %*s %31s", number), 1);
+    return number;
+}
+
+static const char *digits(uint64_t number)
+{
+    static char text[32];
+
+    snprintf(text, sizeof(text), "%" PRIu64, number);
+    return text;
+}
+
+/* A repeat among plain calls: it turns out not to be plain, and is sent once more by itself. */
+static struct asked *repeat_among_plain_ones(char id)
+{
+    struct asked *repeat = submit(ask(one, STORE_ACQUIRE, "L", id));
+
+    submit(ask(one, STORE_ACQUIRE, "plain", 'p'));
+    return repeat;
+}
+
+/* Else the lease would stand under a lesser number than one that this node has told already: a message of another node that is about the greater one would
+ * make this node forget what is its own matter. */
+START_TEST(P3_what_is_sent_again_is_not_passed_by_a_renewal_of_its_lease)
+{
+    struct asked *grant = take(one, "L", 'a'), *repeat, *renewal;
+
+    warm_up();
+    for (int same_turn = 0; same_turn < 2; same_turn++) {
+        redis_server_freeze(&redis);
+        repeat = repeat_among_plain_ones('a');
+        if (!same_turn)
+            written();
+        renewal = submit(ask(one, STORE_RENEW, "L", 'a'));
+        redis_server_thaw(&redis);
+        ck_assert_int_eq(EXPECT(repeat, STORE_REPEATED)->call.ret_token, grant->call.ret_token);
+        EXPECT(renewal, STORE_DONE);
+        ck_assert_int_lt(repeat->place, renewal->place);
+        ck_assert_uint_gt(renewal->call.confirm, repeat->call.ret_confirm);
+        ck_assert_str_eq(number_in_redis("L"), digits(renewal->call.confirm));
+        EXPECT(release(one, "plain", 'p'), STORE_DONE);
+    }
+}
+END_TEST
+
+/* Else the release would end the lease that the repeat was about to be told of, and the repeat take a new one that this node does not vouch for. */
+START_TEST(P3_P7_what_is_sent_again_is_not_passed_by_a_release_of_its_lease)
+{
+    struct asked *grant, *repeat, *freed;
+
+    warm_up();
+    for (int same_turn = 0; same_turn < 2; same_turn++) {
+        grant = take(one, "L", 'a');
+        redis_server_freeze(&redis);
+        repeat = repeat_among_plain_ones('a');
+        if (!same_turn)
+            written();
+        freed = submit(ask(one, STORE_RELEASE, "L", 'a'));
+        redis_server_thaw(&redis);
+        ck_assert_int_eq(EXPECT(repeat, STORE_REPEATED)->call.ret_token, grant->call.ret_token);
+        EXPECT(freed, STORE_DONE);
+        ck_assert_int_eq(lock_pttl("L"), -2);
+        EXPECT(release(one, "plain", 'p'), STORE_DONE);
+    }
+}
+END_TEST
+
+/* Many stand behind one: each has its turn, in order, whatever becomes of those before it. */
+START_TEST(P4_P9_calls_about_one_lease_go_one_after_the_other)
+{
+    enum { COUNT = 100 };
+    struct asked *asked[COUNT];
+
+    warm_up();
+    take(one, "L", 'a');
+    redis_server_freeze(&redis);
+    for (int i = 0; i < COUNT; i++) {
+        asked[i] = ask(one, i == COUNT - 2 ? STORE_RELEASE : STORE_RENEW, "L", 'a');
+        if (i == 20 || i == 40)
+            asked[i]->call.deadline_us = now_us() + 50000;
+        submit(asked[i]);
+    }
+    ck_assert_uint_eq(waiting(), COUNT - 1);
+    EXPECT(asked[20], STORE_UNAVAILABLE);
+    EXPECT(asked[40], STORE_UNAVAILABLE);
+    redis_server_thaw(&redis);
+    for (int i = 0; i < COUNT; i++)
+        if (i != 20 && i != 40)
+            EXPECT(asked[i], i == COUNT - 1 ? STORE_LOST : STORE_DONE);
+    for (int i = 1; i < COUNT; i++)
+        ck_assert(i == 20 || i == 21 || i == 40 || i == 41 || asked[i]->place > asked[i - 1]->place);
+    ck_assert_uint_eq(waiting(), 0);
+    ck_assert_uint_eq(node_pending(one), 0);
+}
+END_TEST
+
+/* Its time is over, its command is not: what stood behind it goes on. So it does behind one whose outcome is not known since the connection broke. */
+START_TEST(P4_P9_what_stands_behind_a_call_whose_time_is_over_has_its_turn)
+{
+    struct asked *first, *second;
+
+    warm_up();
+    take(one, "L", 'a');
+    redis_server_freeze(&redis);
+    first = ask(one, STORE_RENEW, "L", 'a');
+    first->call.deadline_us = now_us() + 50000;
+    submit(first);
+    second = ask(one, STORE_RENEW, "L", 'a');
+    second->call.deadline_us = now_us() + 5000000;
+    submit(second);
+    EXPECT(first, STORE_UNKNOWN);
+    written();
+    ck_assert_uint_eq(waiting(), 0);
+    redis_server_thaw(&redis);
+    EXPECT(second, STORE_DONE);
+
+    freeze_before(true);
+    redis_server_write(&redis, "CLIENT KILL TYPE normal");
+    first = submit(ask(one, STORE_RELEASE, "L", 'a'));
+    second = submit(ask(one, STORE_RENEW, "L", 'a'));
+    written();
+    redis_server_thaw(&redis);
+    redis_server_answer(&redis);
+    EXPECT(first, STORE_UNKNOWN);
+    EXPECT(second, STORE_DONE); /* the connection was closed before it was read */
+}
+END_TEST
+
 START_TEST(P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection)
 {
     warm_up();
@@ -1614,6 +1747,10 @@ int main(void)
     tcase_add_test(bursts, P7_P8_P9_a_call_whose_time_is_over_leaves_the_connection_up);
     tcase_add_test(bursts, P3_P9_holders_and_what_is_put_back_go_before_acquires_that_wait);
     tcase_add_test(bursts, P4_P6_of_one_lease_all_leaves_in_the_order_in_which_it_came);
+    tcase_add_test(bursts, P3_what_is_sent_again_is_not_passed_by_a_renewal_of_its_lease);
+    tcase_add_test(bursts, P3_P7_what_is_sent_again_is_not_passed_by_a_release_of_its_lease);
+    tcase_add_test(bursts, P4_P9_calls_about_one_lease_go_one_after_the_other);
+    tcase_add_test(bursts, P4_P9_what_stands_behind_a_call_whose_time_is_over_has_its_turn);
     tcase_add_test(bursts, P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection);
     tcase_add_test(bursts, P3_a_burst_finds_another_life);
     tcase_add_test(bursts, P7_P9_stop_answers_a_burst);

@@ -613,7 +613,7 @@ START_TEST(H14_break_in_the_window_ends_what_is_there_and_never_says_that_nothin
     hold_window_open();
     b = EXPECT(break_lock(two, "L"), STORE_DONE);
     ck_assert_int_eq(b->call.holder.token, a->call.ret_token);
-    ck_assert(node_took(one, 'f', 'a', "L"));
+    ck_assert(node_took(one, 'b', 'a', "L"));
     EXPECT(renew_known(one, a, TTL_MS), STORE_LOST);
     EXPECT(break_lock(two, "L"), STORE_RECOVERING);
     EXPECT(break_lock(two, "absent"), STORE_RECOVERING);

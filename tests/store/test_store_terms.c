@@ -150,7 +150,7 @@ START_TEST(P10_after_a_break_nobody_is_granted_for_the_delay)
     ck_assert_int_eq(broken->call.holder.delay_ms, DELAY_MS);
     ck_assert_int_gt(broken->call.holder.ttl_ms, TTL_MS - 5000);
     ck_assert_int_le(lock_pttl("L"), DELAY_MS);
-    ck_assert(node_took(one, 'f', 'a', "L"));
+    ck_assert(node_took(one, 'b', 'a', "L"));
     ck_assert(node_took(one, 'w', 'b', "L")); /* so that it knows until when it has to wait now */
     EXPECT(queue_up(one, "L", 'b'), STORE_DELAYED);
     EXPECT(renew(one, "L", 'a', TTL_MS), STORE_LOST);

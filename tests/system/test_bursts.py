@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from pawltest.auth import AuthFile
 from pawltest.fixtures import LONG
-from pawltest.http import Conn, lock_path
+from pawltest.http import Conn, bearer, lock_path
 from pawltest.residue import residue, until_clean
 from pawltest.wait import until
 from pawltest.waiters import LONG_TTL, Waiter, close_all, gather, hold, look, new_id
@@ -43,11 +44,11 @@ def crowd(pawld, count):
 class Asked:
     """A call on a connection of its own, and when it was answered."""
 
-    def __init__(self, conn, verb, name, **params):
+    def __init__(self, conn, verb, name, token=None, **params):
         self.conn, self.verb, self.name, self.params = conn, verb, name, params
         self.reply = self.value = self.took_s = None
         self.sent = time.monotonic()
-        conn.send_request("POST", lock_path(name, verb), params)
+        conn.send_request("POST", lock_path(name, verb), params, bearer(token))
 
     def fileno(self):
         return self.conn.sock.fileno()
@@ -189,6 +190,43 @@ def test_p8_p9_who_left_while_redis_was_away_keeps_no_holder_waiting(world, redi
     until(lambda: [key for key in residue(redis) if ":left:" not in key] == [], 60, "nobody has a place; who comes back within seconds has one again")
 
 
+@pytest.mark.deadline(240)
+@pytest.mark.parametrize("flood", ["bogus", "own"])
+def test_p9_a_flood_of_renewals_keeps_no_holder_and_no_newcomer_waiting(world, redis, flood):
+    """Broken: lists of made-up leases, or of one lease over and over, stand in the holders' line, and who holds is told 503 until its lease has ended."""
+    lists, kept, new = 24, 40, 10
+    proxy = world.proxy(redis.address)
+    pawld = world.pawld(proxy.redis_url, MORE)
+    api = pawld.api()
+    mine = [hold(api, f"mine/{i}") for i in range(kept)]
+    own = hold(api, "own")
+    conns = crowd(pawld, lists + kept + new)
+    before = link_of(pawld)
+    proxy.rate_up = 150_000
+    for i in range(lists):
+        leases = [{"name": f"bogus/{i}/{n}", "lease_id": new_id()} if flood == "bogus" else {"name": "own", "lease_id": own["lease_id"]} for n in range(256)]
+        conns[i].send_request("POST", "/v1/renew", {"leases": leases})
+    until(lambda: pawld.api().metrics()["pawl_store_pending"] >= lists * 256 - 1000, what="the flood is there")
+    held = [Asked(conns[lists + i], ("renew", "release")[i % 2], f"mine/{i}", lease_id=mine[i]["lease_id"]) for i in range(kept)]
+    newcomers = [Asked(conns[lists + kept + i], "acquire", f"new/{i}", lease_id=new_id(), ttl_ms=LONG_TTL) for i in range(new)]
+    statuses, new_statuses = answers(held), answers(newcomers)
+    tell(pawld, statuses, new_statuses, sorted(round(one.took_s, 2) for one in held)[-1])
+    drowned = [conn.read_reply().json() for conn in conns[:lists]]
+    assert link_of(pawld) == before, "the connection stayed up"
+    assert statuses == {200: kept}, "who holds goes first"
+    assert new_statuses == {200: new}, "and there is room for others"
+    assert all(len(answer["leases"]) == 256 for answer in drowned)
+    assert sum(answer["failed"] for answer in drowned) > 1000, "more than could be done"
+    proxy.rate_up = None
+    for i in range(0, kept, 2):
+        api.must("release", f"mine/{i}", lease_id=mine[i]["lease_id"])
+    for one in newcomers:
+        api.must("release", one.name, lease_id=one.params["lease_id"])
+    api.must("release", "own", lease_id=own["lease_id"])
+    close_all(conns)
+    until_clean(redis)
+
+
 def test_p3_p8_a_lease_released_after_a_renewal_that_waited_too_is_forgotten(world, redis):
     """Broken: a renewal and the release behind it wait for their turn while the connection is lost; the renewal is answered afterwards and its lease taken in,
     and the release does not take it out, so the next loss of data brings a lease back that nobody holds."""
@@ -222,9 +260,10 @@ def renew_too_late(redis, proxy, node, conns, grant):
     before = link_of(node)
     metrics = node.api().metrics
     proxy.delay_down_s = 2.2
-    conns[0].send_request("POST", "/v1/renew", {"leases": [{"name": f"nobody/{i}", "lease_id": new_id()} for i in range(256)]})  # as many as may be on their way
+    conns[0].send_request("POST", "/v1/renew", {"leases": [{"name": f"nobody/{i}", "lease_id": new_id()} for i in range(256)]},
+                          bearer(node.token))  # as many as may be on their way
     until(lambda: metrics()["pawl_store_pending"] >= 256, what="they are on their way")
-    renewal = Asked(conns[1], "renew", "mine", lease_id=grant["lease_id"], ttl_ms=LONG_TTL)
+    renewal = Asked(conns[1], "renew", "mine", node.token, lease_id=grant["lease_id"], ttl_ms=LONG_TTL)
     conns[0].read_reply()
     statuses = answers([renewal])
     done = redis.command("GET", redis.lock_key("mine")).split()[2] == node.log("started")[0]["node"]
@@ -236,12 +275,17 @@ def renew_too_late(redis, proxy, node, conns, grant):
 @pytest.mark.deadline(240)
 def test_p1_p3_a_renewal_that_was_answered_too_late_is_vouched_for(world, redis):
     """Broken: a renewal through another node waits for its turn, and is answered after its time. The node that granted is told to forget the lease, the other
-    one does not take in what it told nobody, and the next loss of data gives the lock away under its holder."""
-    args = ["--store-timeout", "4s", "--recovery-window", "8s"]
+    one does not take in what it told nobody, and the next loss of data gives the lock away under its holder. Or it does not know any more by whose rule it
+    was renewed, and release-all leaves it out."""
+    auth = AuthFile(world.folder())
+    token, other = auth.rule("one", [""], ["acquire", "read"]), auth.rule("two", [""], ["acquire", "read"])
+    auth.write()
+    args = ["--store-timeout", "4s", "--recovery-window", "8s", *auth.args]
     first = world.pawld(redis, args)
     proxy = world.proxy(redis.address)
     second = world.pawld(proxy.redis_url, args)
     first.wait_ready(60)
+    first.token = second.token = token
     conns = crowd(second, 2)
     for _ in range(5):
         grant = hold(first.api(), "mine")
@@ -256,7 +300,8 @@ def test_p1_p3_a_renewal_that_was_answered_too_late_is_vouched_for(world, redis)
     redis.command("FLUSHALL")
     until(lambda: redis.holds("mine"), 60, "it is put back")
     until(lambda: first.ready() and second.ready(), 60, "the window is over")
-    assert first.api().must("renew", "mine", lease_id=grant["lease_id"])["token"] == grant["token"]
-    first.api().must("release", "mine", lease_id=grant["lease_id"])
+    assert first.api(token=other).must("check", "mine", token=grant["token"])["token"] == grant["token"]
+    for caller, names in ((other, []), (token, ["mine"])):
+        assert second.api(token=caller).call("POST", "/v1/release-all", {"owner": "holder"})[1]["names"] == names
     close_all(conns)
     until_clean(redis)

@@ -300,6 +300,7 @@ def test_messages_that_nobody_of_pawls_sent(world, redis):
     dice = random.Random(11)
     for text in (b"", b"wake", b"wake ", b"wake x y", f"wake {waiter.lease_id} mine".encode(), f"wake {new_id()} mine".encode(),
                  f"wake {waiter.lease_id} other".encode(), f"wake {waiter.lease_id} ".encode() + b"n" * 100_000, f"forget {new_id()} mine".encode(),
+                 f"broken {new_id()} mine".encode(), f"broken {new_id()} 99999 mine".encode(), f"broken {mine['lease_id']} mine".encode(),
                  f"wake {mine['lease_id']} \x00\xff".encode("latin-1"), *(dice.randbytes(dice.randrange(200)) for _ in range(200))):
         redis.command("PUBLISH", channel, text)
     assert api.must("renew", "mine", lease_id=mine["lease_id"], ttl_ms=LONG_TTL)["token"] == mine["token"]

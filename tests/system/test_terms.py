@@ -186,6 +186,28 @@ def test_p10_through_the_death_of_the_node_that_granted(world, redis, name):
     waiter.close()
 
 
+def test_p3_p10_the_delay_of_a_break_that_nobody_was_told_of_is_put_back(world, redis, name, lose):
+    """Broken: the answer to a break is lost together with the data. The node that broke the lease knows nothing of it, the one that granted it was told to forget
+    it, and the lock is granted in its delay."""
+    proxy = world.proxy(redis.address)
+    a, b = world.pawld(redis, WINDOW), world.pawld(proxy.redis_url, [*WINDOW, "--store-timeout", "1s"])
+    take(a, name, LONG_TTL, lock_delay_ms=30_000)
+    proxy.stall_down = True
+    assert b.api().brk(name, reason="test")[0] == 503
+    broken = time.monotonic()
+    assert not redis.command("EXISTS", redis.lock_key(name)) or redis.command("GET", redis.lock_key(name)).startswith("delayed "), "it ran"
+    until(lambda: a.api().metrics()["pawl_leases"] == 0, what="the node that granted was told")
+    lose(redis)
+    proxy.stall_down = False
+    until(lambda: redis.command("GET", redis.lock_key(name)), 30, "something stands at the lock again")
+    for node in (a, b):
+        node.wait_ready(60)
+    status, answer = b.api().acquire(name)
+    assert status == 409 and answer["reason"] == "lock_delay" and answer["holder"] is None
+    assert 0 < answer["delay_left_ms"] <= 30_000
+    assert time.monotonic() - broken + answer["delay_left_ms"] / 1000 < 30 + PROMPT_S
+
+
 def test_p3_p10_p11_terms_are_put_back(world, redis, name, lose):
     """Broken: Redis loses its data, and with them a delay that runs after an expiry, or after a break; the delay of a lease that is put back; or how long that may
     be held. (Through a loss the bound may move by the time that putting back takes on its way.)"""

@@ -159,3 +159,24 @@ def test_a_crowd_that_leaves_at_once(world, redis):
     live.release()
     until_clean(redis)
     assert pawld.running()
+
+
+@pytest.mark.deadline(300)
+@pytest.mark.skipif(sanitized(), reason="ASan's memory is another")
+def test_the_memory_of_a_crowd_goes_back_to_the_system(world, redis):
+    """Broken: what a burst of waiters took stays with the process for ever, since what little stays among it pins it."""
+    count = 8_000 if LONG else 3_000
+    pawld = world.pawld(redis, [*PATIENT, "--max-connections", "12000"])
+    api = pawld.api()
+    grant = hold(api, "crowded")
+    before = pawld.rss()
+    waiters = crowd(api, [pawld.address], "crowded", count)
+    peak = pawld.rss()
+    assert peak - before > count * 2000, "a crowd takes memory"
+    close_all(waiters)
+    standing(api, "crowded", 0, 60)
+    until(lambda: pawld.log("memory_given_back"), 60, "memory is given back")
+    until(lambda: pawld.rss() - before < (peak - before) / 2, 30, "and is seen to be")
+    print(f"{before >> 10} KiB, {peak >> 10} with {count} waiters, {pawld.rss() >> 10} after them; {pawld.log('memory_given_back')[0]['took_us']} us")
+    assert len(pawld.log("memory_given_back")) == 1
+    api.must("release", "crowded", lease_id=grant["lease_id"])

@@ -1,5 +1,5 @@
-/* The calls that wait to be sent: who goes first (P6: acquires never pass acquires; a node's calls about one lease keep their order), and when it is too
- * late (P9). */
+/* The calls that wait to be sent: who goes first (P6: acquires never pass acquires; a node's calls about one lease keep their order), that no flood keeps
+ * holders waiting, and when it is too late (P9). */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -24,12 +24,13 @@ static void start(void)
     made = 0;
 }
 
-/* Asks about this lease; its send_by and deadline are `due` and due + 100. */
+/* Asks about this lease, which the node knows; its send_by and deadline are `due` and due + 100. */
 static struct store_call *make(enum store_op op, int lease, int64_t due_us)
 {
     struct store_call *call = &calls[made++];
 
     call->op = op;
+    call->token = op == STORE_RENEW || op == STORE_RELEASE ? 33 : 0;
     call->send_by_us = due_us;
     call->deadline_us = due_us + 100;
     snprintf(call->lease_id.text, sizeof(call->lease_id.text), "%08x-0000-4000-8000-000000000000", (unsigned)lease);
@@ -46,6 +47,15 @@ static struct store_call *add(enum store_op op, int lease)
 {
     struct store_call *call = make(op, lease, 1000);
 
+    return add_to(redis_backlog_lane(&backlog, call), call);
+}
+
+/* The same about a lease that the node does not know. */
+static struct store_call *add_stranger(enum store_op op, int lease)
+{
+    struct store_call *call = make(op, lease, 1000);
+
+    call->token = 0;
     return add_to(redis_backlog_lane(&backlog, call), call);
 }
 
@@ -72,6 +82,103 @@ START_TEST(P6_acquires_keep_their_order_and_holders_pass_them)
     ck_assert_int_eq(lane, BACKLOG_OTHERS);
     expect(NULL);
     ck_assert_uint_eq(backlog.count, 0);
+}
+END_TEST
+
+START_TEST(P9_a_flood_about_leases_that_do_not_exist_keeps_no_holder_and_no_newcomer_waiting)
+{
+    struct store_call *bogus[40], *holder[5], *newcomer[5];
+
+    for (int i = 0; i < 40; i++)
+        bogus[i] = add_stranger(i % 3 == 0 ? STORE_RENEW : i % 3 == 1 ? STORE_RELEASE : STORE_CHECK, 100 + i);
+    for (int i = 0; i < 5; i++) {
+        newcomer[i] = add(STORE_ACQUIRE, 10 + i);
+        holder[i] = add(i % 2 ? STORE_RENEW : STORE_RELEASE, i);
+    }
+    for (int i = 0; i < 5; i++)
+        expect(holder[i]);
+    for (int i = 0; i < 5; i++) {
+        for (int n = 0; n < 3; n++)
+            expect(bogus[3 * i + n]);
+        expect(newcomer[i]);
+    }
+    for (int i = 15; i < 40; i++)
+        expect(bogus[i]);
+    expect(NULL);
+}
+END_TEST
+
+/* Who took a lease through another node is a stranger here, and renews through this one. */
+START_TEST(P9_a_crowd_of_newcomers_keeps_no_stranger_waiting)
+{
+    struct store_call *owed = add_to(BACKLOG_OWED, make(STORE_CANCEL, 50, 1000)), *newcomer[40], *stranger[5];
+
+    for (int i = 0; i < 40; i++)
+        newcomer[i] = add(STORE_ACQUIRE, 100 + i);
+    for (int i = 0; i < 5; i++)
+        stranger[i] = add_stranger(STORE_RENEW, i);
+    for (int i = 0; i < 3; i++)
+        expect(stranger[i]);
+    expect(owed);
+    for (int i = 3; i < 5; i++)
+        expect(stranger[i]);
+    for (int i = 0; i < 40; i++)
+        expect(newcomer[i]);
+    expect(NULL);
+}
+END_TEST
+
+START_TEST(P9_who_renews_one_lease_over_and_over_has_one_turn_among_holders)
+{
+    struct store_call *first = add(STORE_RENEW, 1), *again[3], *other, *freed;
+
+    for (int i = 0; i < 3; i++)
+        again[i] = add(STORE_RENEW, 1);
+    other = add(STORE_RENEW, 2);
+    freed = add(STORE_RELEASE, 1); /* not before what came before it */
+    expect(first);
+    expect(other);
+    for (int i = 0; i < 3; i++)
+        expect(again[i]);
+    expect(freed);
+    first = add(STORE_RENEW, 1);
+    freed = add(STORE_RELEASE, 1);
+    other = add_stranger(STORE_RELEASE, 1); /* as it is known no more */
+    expect(first);
+    expect(freed);
+    expect(other);
+}
+END_TEST
+
+START_TEST(P9_strangers_leave_room_for_others)
+{
+    backlog.lanes[BACKLOG_STRANGERS].count = BACKLOG_STRANGERS_MAX;
+    ck_assert(!redis_backlog_add(&backlog, BACKLOG_STRANGERS, make(STORE_CHECK, 1, 1000)));
+    backlog.lanes[BACKLOG_STRANGERS].count = 0;
+    expect(add(STORE_ACQUIRE, 2));
+    expect(add(STORE_RENEW, 3));
+}
+END_TEST
+
+START_TEST(P4_P6_of_a_strangers_lease_nothing_is_passed_nor_does_its_acquire_pass_another)
+{
+    struct store_call *renewal[2], *other, *first, *mine, *freed, *late;
+
+    renewal[0] = add_stranger(STORE_RENEW, 1);
+    other = add_stranger(STORE_RENEW, 2);
+    renewal[1] = add_stranger(STORE_RENEW, 1);
+    first = add(STORE_ACQUIRE, 3);
+    mine = add(STORE_ACQUIRE, 1);
+    freed = add(STORE_RELEASE, 1);
+    late = add_stranger(STORE_RELEASE, 2);
+    expect(other);
+    expect(late);
+    expect(first);
+    expect(renewal[0]);
+    expect(renewal[1]);
+    expect(mine);
+    expect(freed);
+    expect(NULL);
 }
 END_TEST
 
@@ -132,6 +239,34 @@ START_TEST(P9_what_is_too_late_is_taken_out_of_every_lane)
 }
 END_TEST
 
+START_TEST(P4_P9_who_stands_behind_another_has_no_turn_until_it_is_asked_for)
+{
+    struct store_call *first = make(STORE_RENEW, 1, 1000), *a = make(STORE_RENEW, 1, 500), *b = make(STORE_RELEASE, 1, 600),
+                      *other = make(STORE_RENEW, 2, 700), *due;
+    int64_t next_us;
+
+    ck_assert_ptr_null(redis_backlog_take_behind(&backlog, first));
+    ck_assert(redis_backlog_add_behind(&backlog, a) && redis_backlog_add_behind(&backlog, b) && redis_backlog_add_behind(&backlog, other));
+    ck_assert_uint_eq(backlog.count, 3);
+    ck_assert(!redis_backlog_wants_turns(&backlog));
+    expect(NULL);
+    expect(add(STORE_RENEW, 1)); /* in a lane as ever: whether it is sent is decided when its turn has come */
+    ck_assert_ptr_eq(redis_backlog_take_behind(&backlog, first), a);
+    ck_assert(redis_backlog_add_behind(&backlog, a)); /* now the last */
+    due = redis_backlog_take_due(&backlog, 550, true, &next_us);
+    ck_assert_ptr_eq(due, a);
+    ck_assert_ptr_null(due->next);
+    ck_assert_int_eq(next_us, 600);
+    ck_assert_ptr_eq(redis_backlog_take_behind(&backlog, first), b);
+    ck_assert_ptr_null(redis_backlog_take_behind(&backlog, first));
+    due = redis_backlog_take_due(&backlog, 799, false, &next_us); /* nothing is sent: until its deadline */
+    ck_assert_ptr_null(due);
+    ck_assert_int_eq(next_us, 800);
+    ck_assert_ptr_eq(redis_backlog_take_due(&backlog, INT64_MAX, false, &next_us), other);
+    ck_assert_uint_eq(backlog.count, 0);
+}
+END_TEST
+
 START_TEST(many_leases_are_told_apart_whatever_the_order_they_leave_in)
 {
     int64_t next_us;
@@ -169,9 +304,15 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, start, NULL);
     tcase_add_test(tcase, P6_acquires_keep_their_order_and_holders_pass_them);
+    tcase_add_test(tcase, P9_a_flood_about_leases_that_do_not_exist_keeps_no_holder_and_no_newcomer_waiting);
+    tcase_add_test(tcase, P9_a_crowd_of_newcomers_keeps_no_stranger_waiting);
+    tcase_add_test(tcase, P9_who_renews_one_lease_over_and_over_has_one_turn_among_holders);
+    tcase_add_test(tcase, P9_strangers_leave_room_for_others);
+    tcase_add_test(tcase, P4_P6_of_a_strangers_lease_nothing_is_passed_nor_does_its_acquire_pass_another);
     tcase_add_test(tcase, P4_of_one_lease_nothing_is_passed);
     tcase_add_test(tcase, P9_what_was_sent_goes_first_and_holders_before_what_is_owed);
     tcase_add_test(tcase, P9_what_is_too_late_is_taken_out_of_every_lane);
+    tcase_add_test(tcase, P4_P9_who_stands_behind_another_has_no_turn_until_it_is_asked_for);
     tcase_add_test(tcase, many_leases_are_told_apart_whatever_the_order_they_leave_in);
     tcase_add_test(tcase, P9_it_is_bounded);
     suite_add_tcase(suite, tcase);

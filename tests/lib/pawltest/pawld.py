@@ -53,6 +53,7 @@ class Pawld(Process):
         self._partial = b""
         self._lines = []
         self.stray = []  # lines that are no JSON
+        self.token = None  # what api() shows unless it is told otherwise
         self._clients = []
 
     def argv(self):
@@ -101,7 +102,7 @@ class Pawld(Process):
         return self.addresses()[0]
 
     def api(self, timeout_s=30.0, token=None):
-        client = Api(self.address, timeout_s, token)
+        client = Api(self.address, timeout_s, token or self.token)
         self._clients.append(client)
         return client
 
