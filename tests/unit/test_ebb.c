@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/ebb.h"
 
@@ -104,7 +105,7 @@ static size_t resident(void)
     ck_assert_ptr_nonnull(f);
     ck_assert_int_eq(fscanf(f, "%lu %lu", &all, &here), 2);
     (void)fclose(f);
-    return (size_t)here * 4096;
+    return (size_t)here * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 #define CROWD 10000
@@ -112,9 +113,12 @@ static size_t resident(void)
 
 START_TEST(pages_among_what_stays_are_given_back)
 {
-    void **crowd = calloc(CROWD, sizeof(*crowd)), *stays[CROWD / 100];
+    void **crowd, *stays[CROWD / 100];
     size_t peak;
 
+    if (getenv("LD_PRELOAD")) /* valgrind's, say: another malloc stands in the place of the one that this is about */
+        return;
+    crowd = calloc(CROWD, sizeof(*crowd));
     ck_assert_ptr_nonnull(crowd);
     for (size_t i = 0; i < CROWD; i++) {
         crowd[i] = malloc(LARGE);
