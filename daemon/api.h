@@ -45,6 +45,7 @@ struct api_call { /* valid only while the handler runs */
     struct access *rules;           /* whose it is, to be held for longer than the handler */
     const char *name;               /* of the lock, decoded and checked; NULL when the route has none */
     size_t name_len;
+    const char *call_at_end; /* with which that name ends, of a GET that may have been meant as this POST; NULL: none */
     struct http_slice last_event_id;
     struct params params;
     struct http_slice body; /* of a route that reads it by itself (see router.c); else in params */

@@ -12,7 +12,6 @@
 #include "daemon/api.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
-#include "daemon/router.h"
 
 #define LIST_BYTES_MAX ((size_t)8 * 1024 * 1024)
 
@@ -24,9 +23,9 @@ struct open_call {
     struct broker_request *request;
     struct access *rules; /* held, and the one of them that let the call in; NULL: there are none */
     const struct access_rule *rule;
-    struct text locks; /* list */
+    struct text locks;       /* list */
+    const char *call_at_end; /* inspect */
     char reason[PAWL_REASON_MAX + 1];
-    struct open_call *spare;
 };
 
 /* ---- beginning and ending ---- */
@@ -446,12 +445,12 @@ void api_break(struct api_call *call)
 /* A GET of /v1/locks/NAME/release looks at a lock "NAME/release", and the answer reads as if something had been done. Where nobody has such a lock, it says so. */
 static void add_hint(struct text *body, const struct broker_request *r)
 {
-    const char *verb = router_call_at_end(r->name, r->name_len);
+    const struct open_call *open = r->arg;
     char hint[96];
 
-    if (!verb)
+    if (!open->call_at_end)
         return;
-    snprintf(hint, sizeof(hint), "a GET only looks, here at a lock of this name; %s is a POST", verb);
+    snprintf(hint, sizeof(hint), "a GET only looks, here at a lock of this name; %s is a POST", open->call_at_end);
     json_text(body, "hint", hint, strlen(hint));
 }
 
@@ -486,9 +485,12 @@ static void inspect_done(struct broker_request *r)
 void api_inspect(struct api_call *call)
 {
     struct broker_request *r = begin(call, STORE_INSPECT, inspect_done);
+    struct open_call *open = r ? r->arg : NULL;
 
-    if (r)
-        broker_submit(r);
+    if (!open)
+        return;
+    open->call_at_end = call->call_at_end;
+    broker_submit(r);
 }
 
 /* ---- list ---- */

@@ -14,8 +14,6 @@
 #define PACKAGE_VERSION "unknown"
 #endif
 
-extern char **environ;
-
 /* One of the three that was closed would be the number of the next thing that is opened, and lines of the log would go there. */
 static void fill_standard_descriptors(void)
 {

@@ -88,10 +88,11 @@ static bool shape_fits(const struct route *route, struct http_slice path, struct
     return true;
 }
 
-const char *router_call_at_end(const char *name, size_t len)
+/* The call that this would be as a POST; NULL: none. For those who forgot that, and sent a GET. */
+static const char *call_at_end(struct http_slice path)
 {
     for (size_t i = 0; i < route_count; i++)
-        if (routes[i].shape == ROUTE_VERB && len > strlen(routes[i].path) + 1 && ends_with_verb(name, len, routes[i].path))
+        if (routes[i].shape == ROUTE_VERB && path.len > strlen(routes[i].path) + 1 && ends_with_verb(path.at, path.len, routes[i].path))
             return routes[i].path;
     return NULL;
 }
@@ -226,7 +227,7 @@ static bool read_name(struct api_call *call, struct http_slice raw, char *name, 
 /* The commonest way to a parameter that "is not one of this call". */
 static void hint_at_post(struct param_problem *problem, struct http_slice path)
 {
-    const char *verb = router_call_at_end(path.at, path.len);
+    const char *verb = call_at_end(path);
     size_t len = strlen(problem->message);
 
     if (verb && len > 0)
@@ -283,6 +284,8 @@ void router_handle(void *ctx, struct http_exchange *x, const struct http_request
         return;
     if (route->needs && !api_may(&call, route->needs))
         return;
+    if (route->shape == ROUTE_LOCK)
+        call.call_at_end = call_at_end(raw_name);
     route->handler(&call);
 }
 

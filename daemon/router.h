@@ -26,9 +26,6 @@ struct route {
 extern const struct route routes[];
 extern const size_t route_count;
 
-/* The call at the end of the path "NAME/release", if it were a POST; NULL: it is none. For those who forgot that, and sent a GET. */
-const char *router_call_at_end(const char *name, size_t len);
-
 /* Names of the rows, for metrics_init. */
 const char *const *route_names(void);
 
