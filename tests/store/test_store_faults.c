@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/lib/dice.h"
 #include "tests/store/rig.h"
@@ -1646,6 +1647,92 @@ START_TEST(P4_P9_what_stands_behind_a_call_whose_time_is_over_has_its_turn)
 }
 END_TEST
 
+/* A lease made up, and not the only one. */
+static struct asked *bogus_renewal(int lease)
+{
+    struct asked *asked = ask(one, STORE_RENEW, "bogus", 'd');
+
+    snprintf(asked->call.lease_id.text, sizeof(asked->call.lease_id.text), "%08x-0000-4000-8000-000000000002", (unsigned)lease);
+    return submit(asked);
+}
+
+/* As many leases as nearly fill what may be on its way, and each asked about again and again: those stand behind others, and not before a holder. */
+START_TEST(P9_a_flood_about_few_leases_keeps_no_holder_waiting)
+{
+    enum { LEASES = FLIGHT - 6, TIMES = 3 };
+    struct asked *flood[TIMES][LEASES], *grant, *renewal;
+
+    warm_up();
+    grant = take(one, "mine", 'a');
+    redis_server_freeze(&redis);
+    for (int round = 0; round < TIMES; round++)
+        for (int i = 0; i < LEASES; i++)
+            flood[round][i] = bogus_renewal(i);
+    for (int i = LEASES; i < FLIGHT; i++)
+        (void)bogus_renewal(i);
+    ck_assert_uint_eq(waiting(), (TIMES - 1) * LEASES);
+    renewal = ask(one, STORE_RENEW, "mine", 'a');
+    renewal->call.token = grant->call.ret_token;
+    renewal->call.granted_ms = grant->call.ret_granted_ms;
+    submit(renewal);
+    ck_assert_uint_eq(waiting(), (TIMES - 1) * LEASES + 1);
+    redis_server_thaw(&redis);
+    EXPECT(renewal, STORE_DONE);
+    for (int round = 0; round < TIMES; round++)
+        for (int i = 0; i < LEASES; i++)
+            EXPECT(flood[round][i], STORE_LOST);
+    for (int i = 0; i < LEASES; i++)
+        ck_assert_int_lt(renewal->place, flood[1][i]->place);
+}
+END_TEST
+
+static int renewals_open;
+
+static void renewal_done(struct store_call *call)
+{
+    ck_assert_int_eq(call->result, STORE_DONE);
+    renewals_open--;
+}
+
+/* The processor's time that so many renewals of one lease, asked for at once, take. */
+static int64_t renewals_cost_us(struct store_call *calls, int count)
+{
+    struct rusage before, after;
+    struct asked *form = ask(one, STORE_RENEW, "L", 'a');
+
+    form->answers = 1; /* not submitted itself */
+    getrusage(RUSAGE_SELF, &before);
+    for (renewals_open = 0; renewals_open < count; renewals_open++) {
+        struct store_call *call = &calls[renewals_open];
+        *call = form->call;
+        call->done = renewal_done;
+        call->deadline_us = now_us() + INT64_C(200000000);
+        store_submit(one->store, call);
+    }
+    RUN_UNTIL(renewals_open == 0, 200000);
+    getrusage(RUSAGE_SELF, &after);
+    return (after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_stime.tv_sec) * INT64_C(1000000) +
+           after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_stime.tv_usec;
+}
+
+/* Each answer lets one more go; it does not look at all that wait. */
+START_TEST(P9_what_a_call_costs_does_not_grow_with_how_many_stand_behind_it)
+{
+    enum { PARTS = 8, PART = 1000 };
+    struct store_call *calls = calloc((size_t)PARTS * PART, sizeof(*calls));
+    int64_t apart_us = 0, together_us;
+
+    ck_assert_ptr_nonnull(calls);
+    warm_up();
+    take(one, "L", 'a');
+    for (int i = 0; i < PARTS; i++)
+        apart_us += renewals_cost_us(calls, PART);
+    together_us = renewals_cost_us(calls, PARTS * PART);
+    ck_assert_msg(2 * together_us < 5 * apart_us, "%" PRId64 " us together, %" PRId64 " us apart", together_us, apart_us);
+    free(calls);
+}
+END_TEST
+
 START_TEST(P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection)
 {
     warm_up();
@@ -1751,6 +1838,8 @@ int main(void)
     tcase_add_test(bursts, P3_P7_what_is_sent_again_is_not_passed_by_a_release_of_its_lease);
     tcase_add_test(bursts, P4_P9_calls_about_one_lease_go_one_after_the_other);
     tcase_add_test(bursts, P4_P9_what_stands_behind_a_call_whose_time_is_over_has_its_turn);
+    tcase_add_test(bursts, P9_a_flood_about_few_leases_keeps_no_holder_waiting);
+    tcase_add_test(bursts, P9_what_a_call_costs_does_not_grow_with_how_many_stand_behind_it);
     tcase_add_test(bursts, P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection);
     tcase_add_test(bursts, P3_a_burst_finds_another_life);
     tcase_add_test(bursts, P7_P9_stop_answers_a_burst);
