@@ -1733,6 +1733,94 @@ START_TEST(P9_what_a_call_costs_does_not_grow_with_how_many_stand_behind_it)
 }
 END_TEST
 
+/* ---- many calls about few leases, whatever happens ---- */
+
+enum { FEW = 4, FEW_AT_ONCE = 400, FEW_ROUNDS = 24 };
+
+struct one_call { /* freed when it is answered, as a broker's may be */
+    struct store_call call;
+    int number; /* in the order in which they were submitted */
+};
+
+static struct dice few_dice;
+static int few_open, few_made, few_round, few_more, few_last[FEW];
+
+static void few_answered(struct store_call *call);
+
+/* About one of few leases, which are two ids on two locks; once in a while with little time. */
+static void submit_one_of_few(unsigned lease)
+{
+    static const enum store_op ops[] = {STORE_ACQUIRE, STORE_RENEW, STORE_RENEW, STORE_RELEASE, STORE_CANCEL};
+    struct one_call *mine = malloc(sizeof(*mine));
+    struct asked *form = ask(one, ops[dice_roll(&few_dice, 5)], lease % 2 ? "K" : "L", lease / 2 ? 'a' : 'b');
+
+    ck_assert_ptr_nonnull(mine);
+    mine->call = form->call;
+    mine->call.name = lease % 2 ? "K" : "L";
+    mine->call.owner = "few";
+    mine->call.owner_len = 3;
+    mine->call.arg = mine;
+    mine->call.done = few_answered;
+    mine->call.queue = mine->call.op == STORE_ACQUIRE && dice_roll(&few_dice, 4) == 0;
+    mine->call.deadline_us = now_us() + (dice_roll(&few_dice, 8) == 0 ? 1 + (int)dice_roll(&few_dice, 60000) : TIMEOUT_MS * 1000);
+    mine->number = ++few_made;
+    form->answers = 1; /* not submitted itself */
+    forget_asked();
+    few_open++;
+    store_submit(one->store, &mine->call);
+}
+
+/* Those of one lease that have an outcome have it in their order. An answer may bring another call about the lease. */
+static void few_answered(struct store_call *call)
+{
+    struct one_call *mine = call->arg;
+    unsigned lease = (call->name[0] == 'K') + 2U * (call->lease_id.text[0] == 'a');
+    bool late = now_us() > call->deadline_us + SLACK_MS * 1000;
+
+    DICE_ASSERT(&few_dice, few_round, !late);
+    if (call->result < STORE_UNAVAILABLE) {
+        DICE_ASSERT(&few_dice, few_round, mine->number > few_last[lease]);
+        few_last[lease] = mine->number;
+    }
+    memset(mine, 0xee, sizeof(*mine));
+    free(mine);
+    few_open--;
+    if (few_more > 0 && dice_roll(&few_dice, 3) == 0) {
+        few_more--;
+        submit_one_of_few(lease);
+    }
+}
+
+START_TEST(P4_P7_P9_whatever_becomes_of_calls_about_few_leases_each_is_answered_and_in_order)
+{
+    dice_init(&few_dice);
+    warm_up();
+    for (few_round = 0; few_round < FEW_ROUNDS; few_round++) {
+        unsigned count = 1 + dice_roll(&few_dice, FEW_AT_ONCE), frozen = dice_roll(&few_dice, 4);
+
+        few_more = 100;
+        if (frozen)
+            redis_server_freeze(&redis);
+        for (unsigned i = 0; i < count; i++) {
+            submit_one_of_few(dice_roll(&few_dice, FEW));
+            if (dice_roll(&few_dice, 100) == 0)
+                turn();
+            if (i == count / 2)
+                mischief(&few_dice);
+        }
+        if (frozen == 1) /* some are too late meanwhile */
+            RUN_UNTIL(few_open < (int)count / 2 || dice_roll(&few_dice, 20) == 0, 10000);
+        if (frozen)
+            redis_server_thaw(&redis);
+        redis_server_answer(&redis);
+        RUN_UNTIL(few_open == 0, 20000);
+        ck_assert_uint_eq(waiting(), 0);
+        ready_again(one);
+    }
+    RUN_UNTIL(node_pending(one) == 0, 10000);
+}
+END_TEST
+
 START_TEST(P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection)
 {
     warm_up();
@@ -1838,6 +1926,7 @@ int main(void)
     tcase_add_test(bursts, P3_P7_what_is_sent_again_is_not_passed_by_a_release_of_its_lease);
     tcase_add_test(bursts, P4_P9_calls_about_one_lease_go_one_after_the_other);
     tcase_add_test(bursts, P4_P9_what_stands_behind_a_call_whose_time_is_over_has_its_turn);
+    tcase_add_test(bursts, P4_P7_P9_whatever_becomes_of_calls_about_few_leases_each_is_answered_and_in_order);
     tcase_add_test(bursts, P9_a_flood_about_few_leases_keeps_no_holder_waiting);
     tcase_add_test(bursts, P9_what_a_call_costs_does_not_grow_with_how_many_stand_behind_it);
     tcase_add_test(bursts, P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection);
