@@ -45,6 +45,13 @@ static void add_pid(struct pids *pids, pid_t pid)
     pids->at[pids->count++] = pid;
 }
 
+/* Something in /proc could not be read: it is gone, or somebody else's; or pawl lacks what it takes to look, and does not know what is there. */
+static void see_why(struct pids *pids)
+{
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+        pids->failed = true;
+}
+
 /* The numbers that name entries of a folder of /proc, each given to `take`. */
 static int each_number(const char *path, void (*take)(struct pids *pids, pid_t parent, pid_t number), struct pids *pids, pid_t parent)
 {
@@ -64,7 +71,7 @@ static int each_number(const char *path, void (*take)(struct pids *pids, pid_t p
     return 0;
 }
 
-static pid_t parent_of(pid_t pid)
+static pid_t parent_of(struct pids *pids, pid_t pid)
 {
     char path[64], text[512], *after;
     FILE *file;
@@ -72,8 +79,10 @@ static pid_t parent_of(pid_t pid)
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     file = fopen(path, "re");
-    if (!file)
+    if (!file) {
+        see_why(pids);
         return 0;
+    }
     len = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[len] = '\0';
@@ -83,7 +92,7 @@ static pid_t parent_of(pid_t pid)
 
 static void take_if_child(struct pids *pids, pid_t parent, pid_t pid)
 {
-    if (parent_of(pid) == parent)
+    if (parent_of(pids, pid) == parent)
         add_pid(pids, pid);
 }
 
@@ -103,14 +112,18 @@ static void take_children_of_thread(struct pids *pids, pid_t process, pid_t thre
 
     snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)process, (int)thread);
     file = fopen(path, "re");
-    if (!file)
+    if (!file) {
+        see_why(pids);
         return;
+    }
+    errno = 0;
     while (getdelim(&word, &cap, ' ', file) > 0) { /* "12 345 " */
         long pid = strtol(word, NULL, 10);
 
         if (pid > 0)
             add_pid(pids, (pid_t)pid);
     }
+    see_why(pids);
     free(word);
     fclose(file);
 }

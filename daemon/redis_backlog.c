@@ -112,15 +112,16 @@ bool redis_backlog_add(struct redis_backlog *b, enum backlog_lane lane, struct s
 static enum backlog_lane next_lane(struct redis_backlog *b)
 {
     int lane = BACKLOG_PUT_BACK;
+    enum backlog_lane strangers = b->lanes[BACKLOG_NEXT_STRANGERS].first ? BACKLOG_NEXT_STRANGERS : BACKLOG_STRANGERS;
 
-    while (lane < BACKLOG_STRANGERS && !b->lanes[lane].first)
+    while (lane < BACKLOG_NEXT_STRANGERS && !b->lanes[lane].first)
         lane++;
-    if (lane < BACKLOG_STRANGERS)
+    if (lane < BACKLOG_NEXT_STRANGERS)
         return (enum backlog_lane)lane;
     lane = b->lanes[BACKLOG_OWED].first ? BACKLOG_OWED : BACKLOG_OTHERS;
-    if (b->lanes[BACKLOG_STRANGERS].first && (!b->lanes[lane].first || b->strangers_turns < STRANGERS_TURNS)) {
+    if (b->lanes[strangers].first && (!b->lanes[lane].first || b->strangers_turns < STRANGERS_TURNS)) {
         b->strangers_turns++;
-        return BACKLOG_STRANGERS;
+        return strangers;
     }
     b->strangers_turns = 0;
     return (enum backlog_lane)lane;
@@ -143,7 +144,7 @@ struct store_call *redis_backlog_take(struct redis_backlog *b, enum backlog_lane
 
 bool redis_backlog_add_behind(struct redis_backlog *b, struct store_call *call)
 {
-    if (b->count >= BACKLOG_MAX)
+    if (b->count >= BACKLOG_MAX || b->behind_count >= BACKLOG_BEHIND_MAX)
         return false;
     lease_calls_add(&b->behind, call);
     b->count++;
@@ -165,6 +166,13 @@ struct store_call *redis_backlog_take_behind(struct redis_backlog *b, const stru
     if (call)
         take_out(b, call);
     return call;
+}
+
+void redis_backlog_add_next(struct redis_backlog *b, struct store_call *call)
+{
+    bool holds = call->token != 0 && (call->op == STORE_RENEW || call->op == STORE_RELEASE);
+
+    put(b, holds ? BACKLOG_NEXT : BACKLOG_NEXT_STRANGERS, call);
 }
 
 /* ---- what is too late ---- */

@@ -7,7 +7,10 @@
  *     AGAIN      were sent, and must be sent again: they came before all below
  *     UNSENT     were about to be sent
  *     HOLDERS    renewals and releases of leases that this node knows: worth more than all below when Redis can't do everything
- *   these take turns, three of four are the first's:
+ *     NEXT       the same, of those that stood behind another call about their lease. Who asks one thing after the other never comes here, and a flood about
+ *                leases of its own always does
+ *   these take turns, three of four are the first two's:
+ *     NEXT_STRANGERS  what else stood behind another. Before
  *     STRANGERS  renewals and releases of what this node knows no lease of, and checks of tokens. Who took the lease through another node holds too, and must
  *                not be kept waiting by a crowd of newcomers; but anybody can make up a lease id or a token, in any number
  *     OWED       what the owner has to take back, right after an attach: before others are asked to wait for it; but a crowd may have left while
@@ -22,7 +25,8 @@
  * or a cancel of their lease. What is OWED may be passed: it takes back under a number that it was given
  * before, and a lease that was renewed meanwhile stands under another. Acquires are never overtaken by acquires, so waiters keep their order.
  *
- * Beside the lanes stand those whose turn came while another call about their lease was on its way: of one lease one goes after the other (redis_calls.h).
+ * Beside the lanes stand those whose turn came while another call about their lease was on its way: of one lease one goes after the other (redis_calls.h). They
+ * are bounded, too, so that a flood about few leases leaves room for others.
  *
  * The calls are borrowed and chained by `next`, with `at` where that points to them from. Nothing here calls back.
  */
@@ -41,6 +45,8 @@ enum backlog_lane {
     BACKLOG_AGAIN,
     BACKLOG_UNSENT,
     BACKLOG_HOLDERS,
+    BACKLOG_NEXT,
+    BACKLOG_NEXT_STRANGERS,
     BACKLOG_STRANGERS,
     BACKLOG_OWED,
     BACKLOG_OTHERS,
@@ -49,6 +55,7 @@ enum backlog_lane {
 
 #define BACKLOG_MAX           65536 /* calls that wait, all together */
 #define BACKLOG_STRANGERS_MAX 16384
+#define BACKLOG_BEHIND_MAX    16384 /* behind others of their leases */
 
 struct redis_backlog {
     struct backlog_line {
@@ -69,10 +76,13 @@ bool redis_backlog_add(struct redis_backlog *b, enum backlog_lane lane, struct s
 /* The one whose turn it is; its lane in *ret_lane, unless that is NULL. NULL: none waits. */
 struct store_call *redis_backlog_take(struct redis_backlog *b, enum backlog_lane *ret_lane);
 
-/* A call whose turn has come, and comes again when another about its lease has been answered. False, and nothing is taken, when it is full. */
+/* A call whose turn has come, and comes again when another about its lease has been answered. False, and nothing is taken, when it is full, or
+ * as many stand there as may. */
 bool redis_backlog_add_behind(struct redis_backlog *b, struct store_call *call);
 /* Of those that stand behind this one, as far as its lease says, the one that came first. NULL: none. */
 struct store_call *redis_backlog_take_behind(struct redis_backlog *b, const struct store_call *first);
+/* One that was taken from there waits for its turn, in the room that it had. It is in no set that is looked after here: its owner knows what goes before it. */
+void redis_backlog_add_next(struct redis_backlog *b, struct store_call *call);
 static inline bool redis_backlog_wants_turns(const struct redis_backlog *b) /* somebody is in a lane */
 {
     return b->count > b->behind_count;

@@ -34,8 +34,9 @@ struct redis_calls {
     struct redis_complaints *complaints;
     struct redis_calls_callbacks callbacks;
     int64_t timeout_us;
-    bool going;   /* calls may be sent, as far as there is room */
-    bool leading; /* what comes is what the node owes */
+    int64_t look_us; /* before then nothing that waits is too late */
+    bool going;      /* calls may be sent, as far as there is room */
+    bool leading;    /* what comes is what the node owes */
     bool stopped;
     struct redis_backlog waiting;
     struct lease_calls under_way;             /* those about a lease */
@@ -51,6 +52,14 @@ static void send_call(struct redis_calls *c, struct store_call *call, bool whole
 static void conclude(struct redis_calls *c, struct store_call *call);
 
 static const char too_many[] = "too many calls wait for Redis", stopping[] = "this node is stopping";
+
+/* Something waits, and is too late then. */
+static void look_then(struct redis_calls *c, int64_t due_us)
+{
+    if (due_us < c->look_us)
+        c->look_us = due_us;
+    c->callbacks.alarm(c->callbacks.arg, due_us);
+}
 
 /* ---- one after the other ---- */
 
@@ -74,7 +83,7 @@ static void wait_behind(struct redis_calls *c, struct store_call *call)
         c->unsent++;
         redis_calls_fail(c, call, too_many);
     } else {
-        c->callbacks.alarm(c->callbacks.arg, redis_backlog_due_us(BACKLOG_OTHERS, call, c->going));
+        look_then(c, redis_backlog_due_us(BACKLOG_OTHERS, call, c->going));
     }
 }
 
@@ -84,11 +93,10 @@ static void let_next_go(struct redis_calls *c, const struct store_call *first)
     struct store_call *next;
 
     while ((next = redis_backlog_take_behind(&c->waiting, first)) != NULL) {
-        int64_t now = clock_now_us(c->life->clock);
-        if (!c->stopped && redis_backlog_due_us(BACKLOG_OTHERS, next, c->going) > now) {
+        if (!c->stopped && redis_backlog_due_us(BACKLOG_OTHERS, next, c->going) > clock_now_us(c->life->clock)) {
             lease_calls_add(&c->under_way, next);
-            (void)redis_backlog_add(&c->waiting, BACKLOG_UNSENT, next); /* has the room that it had */
-            c->callbacks.alarm(c->callbacks.arg, now);
+            redis_backlog_add_next(&c->waiting, next);
+            redis_link_turn(c->link);
             return;
         }
         c->unsent += !c->stopped && c->going;
@@ -113,7 +121,7 @@ void redis_calls_done(struct redis_calls *c, struct store_call *call)
 
     if (rider) { /* a release that did its work has answered it; else it shares the release's fate */
         rider->sent_us = call->sent_us;
-        rider->deadline_us = call->deadline_us;
+        rider->deadline_us = rider->send_by_us = call->deadline_us; /* it was sent */
         rider->reruns = 0;
         rider->may_have_run = false;
         if (call->result != STORE_DONE) {
@@ -169,7 +177,7 @@ static void wait_for_turn(struct redis_calls *c, enum backlog_lane lane, struct 
         c->unsent++;
         redis_calls_fail(c, call, too_many);
     } else {
-        c->callbacks.alarm(c->callbacks.arg, redis_backlog_due_us(lane, call, c->going));
+        look_then(c, redis_backlog_due_us(lane, call, c->going));
     }
 }
 
@@ -184,12 +192,13 @@ void redis_calls_fail_waiting(struct redis_calls *c, const char *problem)
 }
 
 /* Fails those whose time is over. While calls are sent that is when so little is left that an answer could hardly come in time. */
-static void expire_waiting(struct redis_calls *c, int64_t now, const char *problem)
+static void look_at_waiting(struct redis_calls *c, int64_t now, const char *problem)
 {
     int64_t next_us,
         soonest_us = now + c->timeout_us / LOOK_PART; /* a burst's time is over nearly at once: not a look for each of its calls */
     struct store_call *call = redis_backlog_take_due(&c->waiting, now, c->going, &next_us);
 
+    c->look_us = INT64_MAX;
     while (call) {
         struct store_call *next = call->next;
         c->unsent += c->going;
@@ -197,7 +206,16 @@ static void expire_waiting(struct redis_calls *c, int64_t now, const char *probl
         call = next;
     }
     if (next_us != INT64_MAX)
-        c->callbacks.alarm(c->callbacks.arg, next_us > soonest_us ? next_us : soonest_us);
+        look_then(c, next_us > soonest_us ? next_us : soonest_us);
+}
+
+/* Alarms are many, and a look is at all that waits. */
+static void expire_waiting(struct redis_calls *c, int64_t now, const char *problem)
+{
+    if (now >= c->look_us)
+        look_at_waiting(c, now, problem);
+    else if (c->look_us != INT64_MAX)
+        look_then(c, c->look_us);
 }
 
 /* ---- answers ---- */
@@ -632,7 +650,7 @@ void redis_calls_go(struct redis_calls *c)
     c->going = true;
     redis_flight_forget_pace(&c->flight);
     send_waiting(c);
-    expire_waiting(c, clock_now_us(c->life->clock), too_many);
+    look_at_waiting(c, clock_now_us(c->life->clock), too_many); /* they are too late sooner */
 }
 
 void redis_calls_halt(struct redis_calls *c)
@@ -687,6 +705,7 @@ struct redis_calls *redis_calls_new(struct redis_link *link, struct busy_poll *b
     c->complaints = complaints;
     c->callbacks = *callbacks;
     c->timeout_us = timeout_ms * 1000;
+    c->look_us = INT64_MAX;
     redis_flight_init(&c->flight, c->timeout_us);
     redis_backlog_init(&c->waiting);
     lease_calls_init(&c->under_way);

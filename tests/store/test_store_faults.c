@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/lib/dice.h"
 #include "tests/store/rig.h"
@@ -1646,6 +1647,180 @@ START_TEST(P4_P9_what_stands_behind_a_call_whose_time_is_over_has_its_turn)
 }
 END_TEST
 
+/* A lease made up, and not the only one. */
+static struct asked *bogus_renewal(int lease)
+{
+    struct asked *asked = ask(one, STORE_RENEW, "bogus", 'd');
+
+    snprintf(asked->call.lease_id.text, sizeof(asked->call.lease_id.text), "%08x-0000-4000-8000-000000000002", (unsigned)lease);
+    return submit(asked);
+}
+
+/* As many leases as nearly fill what may be on its way, and each asked about again and again: those stand behind others, and not before a holder. */
+START_TEST(P9_a_flood_about_few_leases_keeps_no_holder_waiting)
+{
+    enum { LEASES = FLIGHT - 6, TIMES = 3 };
+    struct asked *flood[TIMES][LEASES], *grant, *renewal;
+
+    warm_up();
+    grant = take(one, "mine", 'a');
+    redis_server_freeze(&redis);
+    for (int round = 0; round < TIMES; round++)
+        for (int i = 0; i < LEASES; i++)
+            flood[round][i] = bogus_renewal(i);
+    for (int i = LEASES; i < FLIGHT; i++)
+        (void)bogus_renewal(i);
+    ck_assert_uint_eq(waiting(), (TIMES - 1) * LEASES);
+    renewal = ask(one, STORE_RENEW, "mine", 'a');
+    renewal->call.token = grant->call.ret_token;
+    renewal->call.granted_ms = grant->call.ret_granted_ms;
+    submit(renewal);
+    ck_assert_uint_eq(waiting(), (TIMES - 1) * LEASES + 1);
+    redis_server_thaw(&redis);
+    EXPECT(renewal, STORE_DONE);
+    for (int round = 0; round < TIMES; round++)
+        for (int i = 0; i < LEASES; i++)
+            EXPECT(flood[round][i], STORE_LOST);
+    for (int i = 0; i < LEASES; i++)
+        ck_assert_int_lt(renewal->place, flood[1][i]->place);
+}
+END_TEST
+
+static int renewals_open;
+
+static void renewal_done(struct store_call *call)
+{
+    ck_assert_int_eq(call->result, STORE_DONE);
+    renewals_open--;
+}
+
+/* The processor's time that so many renewals of one lease, asked for at once, take. */
+static int64_t renewals_cost_us(struct store_call *calls, int count)
+{
+    struct rusage before, after;
+    struct asked *form = ask(one, STORE_RENEW, "L", 'a');
+
+    form->answers = 1; /* not submitted itself */
+    getrusage(RUSAGE_SELF, &before);
+    for (renewals_open = 0; renewals_open < count; renewals_open++) {
+        struct store_call *call = &calls[renewals_open];
+        *call = form->call;
+        call->done = renewal_done;
+        call->deadline_us = now_us() + INT64_C(200000000);
+        store_submit(one->store, call);
+    }
+    RUN_UNTIL(renewals_open == 0, 200000);
+    getrusage(RUSAGE_SELF, &after);
+    return (after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_stime.tv_sec) * INT64_C(1000000) +
+           after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_stime.tv_usec;
+}
+
+/* Each answer lets one more go; it does not look at all that wait. */
+START_TEST(P9_what_a_call_costs_does_not_grow_with_how_many_stand_behind_it)
+{
+    enum { PARTS = 8, PART = 1000 };
+    struct store_call *calls = calloc((size_t)PARTS * PART, sizeof(*calls));
+    int64_t apart_us = 0, together_us;
+
+    ck_assert_ptr_nonnull(calls);
+    warm_up();
+    take(one, "L", 'a');
+    for (int i = 0; i < PARTS; i++)
+        apart_us += renewals_cost_us(calls, PART);
+    together_us = renewals_cost_us(calls, PARTS * PART);
+    ck_assert_msg(2 * together_us < 5 * apart_us, "%" PRId64 " us together, %" PRId64 " us apart", together_us, apart_us);
+    free(calls);
+}
+END_TEST
+
+/* ---- many calls about few leases, whatever happens ---- */
+
+enum { FEW = 4, FEW_AT_ONCE = 400, FEW_ROUNDS = 24 };
+
+struct one_call { /* freed when it is answered, as a broker's may be */
+    struct store_call call;
+    int number; /* in the order in which they were submitted */
+};
+
+static struct dice few_dice;
+static int few_open, few_made, few_round, few_more, few_last[FEW];
+
+static void few_answered(struct store_call *call);
+
+/* About one of few leases, which are two ids on two locks; once in a while with little time. */
+static void submit_one_of_few(unsigned lease)
+{
+    static const enum store_op ops[] = {STORE_ACQUIRE, STORE_RENEW, STORE_RENEW, STORE_RELEASE, STORE_CANCEL};
+    struct one_call *mine = malloc(sizeof(*mine));
+    struct asked *form = ask(one, ops[dice_roll(&few_dice, 5)], lease % 2 ? "K" : "L", lease / 2 ? 'a' : 'b');
+
+    ck_assert_ptr_nonnull(mine);
+    mine->call = form->call;
+    mine->call.name = lease % 2 ? "K" : "L";
+    mine->call.owner = "few";
+    mine->call.owner_len = 3;
+    mine->call.arg = mine;
+    mine->call.done = few_answered;
+    mine->call.queue = mine->call.op == STORE_ACQUIRE && dice_roll(&few_dice, 4) == 0;
+    mine->call.deadline_us = now_us() + (dice_roll(&few_dice, 8) == 0 ? 1 + (int)dice_roll(&few_dice, 60000) : TIMEOUT_MS * 1000);
+    mine->number = ++few_made;
+    form->answers = 1; /* not submitted itself */
+    forget_asked();
+    few_open++;
+    store_submit(one->store, &mine->call);
+}
+
+/* Those of one lease that have an outcome have it in their order. An answer may bring another call about the lease. */
+static void few_answered(struct store_call *call)
+{
+    struct one_call *mine = call->arg;
+    unsigned lease = (call->name[0] == 'K') + 2U * (call->lease_id.text[0] == 'a');
+    bool late = now_us() > call->deadline_us + SLACK_MS * 1000;
+
+    DICE_ASSERT(&few_dice, few_round, !late);
+    if (call->result < STORE_UNAVAILABLE) {
+        DICE_ASSERT(&few_dice, few_round, mine->number > few_last[lease]);
+        few_last[lease] = mine->number;
+    }
+    memset(mine, 0xee, sizeof(*mine));
+    free(mine);
+    few_open--;
+    if (few_more > 0 && dice_roll(&few_dice, 3) == 0) {
+        few_more--;
+        submit_one_of_few(lease);
+    }
+}
+
+START_TEST(P4_P7_P9_whatever_becomes_of_calls_about_few_leases_each_is_answered_and_in_order)
+{
+    dice_init(&few_dice);
+    warm_up();
+    for (few_round = 0; few_round < FEW_ROUNDS; few_round++) {
+        unsigned count = 1 + dice_roll(&few_dice, FEW_AT_ONCE), frozen = dice_roll(&few_dice, 4);
+
+        few_more = 100;
+        if (frozen)
+            redis_server_freeze(&redis);
+        for (unsigned i = 0; i < count; i++) {
+            submit_one_of_few(dice_roll(&few_dice, FEW));
+            if (dice_roll(&few_dice, 100) == 0)
+                turn();
+            if (i == count / 2)
+                mischief(&few_dice);
+        }
+        if (frozen == 1) /* some are too late meanwhile */
+            RUN_UNTIL(few_open < (int)count / 2 || dice_roll(&few_dice, 20) == 0, 10000);
+        if (frozen)
+            redis_server_thaw(&redis);
+        redis_server_answer(&redis);
+        RUN_UNTIL(few_open == 0, 20000);
+        ck_assert_uint_eq(waiting(), 0);
+        ready_again(one);
+    }
+    RUN_UNTIL(node_pending(one) == 0, 10000);
+}
+END_TEST
+
 START_TEST(P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection)
 {
     warm_up();
@@ -1751,6 +1926,9 @@ int main(void)
     tcase_add_test(bursts, P3_P7_what_is_sent_again_is_not_passed_by_a_release_of_its_lease);
     tcase_add_test(bursts, P4_P9_calls_about_one_lease_go_one_after_the_other);
     tcase_add_test(bursts, P4_P9_what_stands_behind_a_call_whose_time_is_over_has_its_turn);
+    tcase_add_test(bursts, P4_P7_P9_whatever_becomes_of_calls_about_few_leases_each_is_answered_and_in_order);
+    tcase_add_test(bursts, P9_a_flood_about_few_leases_keeps_no_holder_waiting);
+    tcase_add_test(bursts, P9_what_a_call_costs_does_not_grow_with_how_many_stand_behind_it);
     tcase_add_test(bursts, P6_P7_C24_a_burst_keeps_its_order_through_a_lost_connection);
     tcase_add_test(bursts, P3_a_burst_finds_another_life);
     tcase_add_test(bursts, P7_P9_stop_answers_a_burst);
