@@ -2,8 +2,8 @@
  *
  * Who sleeps has to be woken: on a virtual machine, whose idle core goes back to the host, that takes some tens of microseconds, as much as all that a
  * hand-over computes. So where somebody waits for the very next answer, and it should be here sooner than the loop could sleep and wake, the loop
- * turns without sleeping, until all such answers are here. All else goes on meanwhile: each turn looks at every descriptor and timer, and gives the core to whoever else is ready to run on
- * it, which may be the one who is to answer.
+ * turns without sleeping, until all such answers are here. All else goes on meanwhile: each turn looks at every descriptor and timer, and gives the core to
+ * whoever else is ready to run on it, which may be the one who is to answer.
  *
  * That is for a machine with time to spare. On a busy one the core may not come back soon, or the one who is to answer isn't given it. So each time that was
  * over before the answer came makes the number of those that are left out from then on twice as great and more, and each that was not halves it: on a busy

@@ -1,5 +1,5 @@
-/* Calls by the lease that they are about, which is a lease id and the name of a lock: of one lease in the order in which they were added. What keeps the calls about a lease in order asks it whether there
- * is one before (redis_backlog.h, redis_calls.h).
+/* Calls by the lease that they are about, which is a lease id and the name of a lock: of one lease in the order in which they were added. What keeps the
+ * calls about a lease in order asks it whether there is one before (redis_backlog.h, redis_calls.h).
  *
  * The calls are borrowed, and linked by `beside`: one is in one set at a time, and `beside` tells whether it is in any. Pure; nothing allocates.
  */

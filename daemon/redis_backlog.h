@@ -22,8 +22,8 @@
  *
  * Of one lease, calls leave in the order in which they came, which is what makes a node's numbers for it rise (docs/internals.md, the confirm number): a
  * renewal or release goes among OTHERS or STRANGERS while a call about the same lease waits there, and those among STRANGERS go to OTHERS before an acquire
- * or a cancel of their lease. What is OWED may be passed: it takes back under a number that it was given
- * before, and a lease that was renewed meanwhile stands under another. Acquires are never overtaken by acquires, so waiters keep their order.
+ * or a cancel of their lease. What is OWED may be passed: it takes back under a number that it was given before, and a lease that was renewed meanwhile
+ * stands under another. Acquires are never overtaken by acquires, so waiters keep their order.
  *
  * Beside the lanes stand those whose turn came while another call about their lease was on its way: of one lease one goes after the other (redis_calls.h). They
  * are bounded, too, so that a flood about few leases leaves room for others.

@@ -1,6 +1,6 @@
 /* The calls that the store has taken and not answered: sent, in order; waiting until the node is attached, or until fewer are in
- * flight; run again where that is safe; and each answered once, by its deadline. It knows how a call goes, and asks its owner where the node stands (see redis_store.c): when to send, wait
- * or fail is said from outside.
+ * flight; run again where that is safe; and each answered once, by its deadline. It knows how a call goes, and asks its owner where the node stands (see
+ * redis_store.c): when to send, wait or fail is said from outside.
  *
  * Only so many calls are in flight at one time, however many come: what Redis can't run within their time waits here, where a call whose time runs out was
  * surely not run and costs nobody else anything. Sent all at once they would make each other late, and the first that is too late would take the connection
