@@ -10,8 +10,10 @@
 #include <malloc.h>
 #endif
 
-bool ebb_look(struct ebb *e, int64_t now_us, size_t things)
+bool ebb_look(struct ebb *e, int64_t now_us, size_t things, size_t most)
 {
+    if (most > e->peak)
+        e->peak = most;
     if (things > e->peak)
         e->peak = things;
     if (e->peak - things < EBB_LEAST || e->peak - things < e->peak / 3) {

@@ -8,7 +8,7 @@
  * crowds leave, 1 to 4 ms where 28 MiB were free, 80 to 150 ms where it was 1 GiB. And a crowd that comes back pays for the pages again. So it is done when
  * the things that pawld keeps memory for have been well below their peak for a while, and not often.
  *
- * Embedded in its owner, who looks each second; what came and went between two looks is not seen, and its memory stays for what comes next.
+ * Embedded in its owner, who looks each second and knows of crowds that came and went in between.
  */
 #ifndef PAWL_EBB_H
 #define PAWL_EBB_H
@@ -27,8 +27,9 @@ struct ebb {              /* zeroed: nothing was seen yet */
     int64_t again_us;     /* not before */
 };
 
-/* So many things (connections, waiters, leases) there are now. True: memory is to be given back, and the peak is now this. */
-bool ebb_look(struct ebb *e, int64_t now_us, size_t things);
+/* So many things (connections, waiters, leases) there are now, and so many there were at most since the last look. True: memory is to be given back, and the
+ * peak is now what there is now. */
+bool ebb_look(struct ebb *e, int64_t now_us, size_t things, size_t most);
 
 /* Gives back what is free. False: nothing was, or this C library has no way to. */
 bool ebb_give_back(void);

@@ -36,17 +36,14 @@ static void describe(const struct heartbeat *h, char *out, size_t cap)
         snprintf(out, cap, "STATUS=%s %.200s", store.window_open ? "recovering, attached to" : "serving, attached to", store.address);
 }
 
-/* All that memory is kept for and that comes in crowds. */
-static size_t things(const struct heartbeat *h)
-{
-    return http_front_counts(h->parts.front).connections + broker_waiters(h->parts.broker) + broker_leases(h->parts.broker);
-}
-
+/* Connections, waiters and leases are all that memory is kept for and that comes in crowds; and no crowd comes without connections. */
 static void look_for_ebb(struct heartbeat *h)
 {
     int64_t now = clock_now_us(h->parts.clock);
+    size_t others = broker_waiters(h->parts.broker) + broker_leases(h->parts.broker);
+    size_t connections = http_front_counts(h->parts.front).connections, most = http_front_take_most(h->parts.front);
 
-    if (ebb_look(&h->ebb, now, things(h)) && ebb_give_back())
+    if (ebb_look(&h->ebb, now, others + connections, others + most) && ebb_give_back())
         log_info("memory_given_back", LOG_INT("took_us", clock_now_us(h->parts.clock) - now));
 }
 

@@ -20,7 +20,7 @@ struct takeover;
 struct heartbeat_parts { /* borrowed */
     const struct clock *clock;
     const struct broker *broker;
-    const struct http_front *front;
+    struct http_front *front;
     struct systemd *manager;
     const struct store *store;
     const struct takeover *takeover;

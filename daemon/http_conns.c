@@ -267,6 +267,8 @@ static struct http_conn *add(struct http_conns *set, int fd, const struct sockad
     set->total++;
     set->turned_away += (size_t)turned_away;
     set->counts.connections += (size_t)!turned_away;
+    if (set->counts.connections > set->counts.most)
+        set->counts.most = set->counts.connections;
     return c;
 }
 

@@ -129,6 +129,15 @@ struct http_front_counts http_front_counts(const struct http_front *front)
     return *http_conns_counts(front->conns);
 }
 
+size_t http_front_take_most(struct http_front *front)
+{
+    struct http_front_counts *counts = http_conns_counts(front->conns);
+    size_t most = counts->most;
+
+    counts->most = counts->connections;
+    return most;
+}
+
 void http_front_free(struct http_front *front)
 {
     if (front == NULL) {

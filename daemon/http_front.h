@@ -26,6 +26,7 @@ struct http_front_counts { /* for metrics and tests */
     uint64_t tls_greeted, tls_failed; /* handshakes */
     uint64_t unproven;  /* replies with a receipt whose connection was reset before it was known whether they arrived; told as delivered */
     size_t connections; /* open now */
+    size_t most;        /* open at one time since http_front_take_most */
     size_t parked;      /* exchanges parked now */
 };
 
@@ -65,6 +66,9 @@ void http_front_see_off(struct http_front *front);
 void http_front_stop_accepting(struct http_front *front);
 
 struct http_front_counts http_front_counts(const struct http_front *front);
+
+/* How many connections were open at one time at most, since the last call or the start. */
+size_t http_front_take_most(struct http_front *front);
 
 /* Closes everything at once; exchanges still open get gone(). Takes NULL. */
 void http_front_free(struct http_front *front);

@@ -32,7 +32,7 @@ static int looks(int count, size_t things)
 
     for (int i = 0; i < count; i++) {
         now += SECOND_US;
-        given += ebb_look(&ebb, now, things);
+        given += ebb_look(&ebb, now, things, things);
     }
     return given;
 }
@@ -69,6 +69,15 @@ START_TEST(bursts_one_after_the_other_cost_a_pause_a_minute_at_most)
     }
     ck_assert_int_ge(given, 9);
     ck_assert_int_le(given, 10);
+}
+END_TEST
+
+START_TEST(a_burst_between_two_looks_is_seen)
+{
+    ck_assert_int_eq(looks(10, 20), 0);
+    ck_assert(!ebb_look(&ebb, now += SECOND_US, 20, 3020));
+    ck_assert_int_eq(looks(4, 20), 0);
+    ck_assert_int_eq(looks(1000, 20), 1);
 }
 END_TEST
 
@@ -149,6 +158,7 @@ int main(void)
     tcase_add_test(tc, a_burst_that_has_ebbed_is_given_back_once);
     tcase_add_test(tc, a_burst_that_goes_on_is_left_alone);
     tcase_add_test(tc, bursts_one_after_the_other_cost_a_pause_a_minute_at_most);
+    tcase_add_test(tc, a_burst_between_two_looks_is_seen);
     tcase_add_test(tc, what_is_little_is_left_alone);
     tcase_add_test(tc, half_is_enough_and_the_rest_is_given_back_later);
 #if defined(HAVE_MALLOC_TRIM) && !defined(__SANITIZE_ADDRESS__)
