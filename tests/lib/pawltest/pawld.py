@@ -7,6 +7,7 @@ process ended in a way that the test did not ask for, when a sanitizer reported 
 
 import json
 import os
+import threading
 import time
 
 from pawltest.http import Api, Conn, open_socket
@@ -49,6 +50,7 @@ class Pawld(Process):
         self.prefix = list(prefix)
         self.defaults = defaults
         self.expected_exits = {0}
+        self._reading = threading.Lock()
         self._read_to = 0
         self._partial = b""
         self._lines = []
@@ -80,6 +82,11 @@ class Pawld(Process):
 
     def log(self, event=None):
         """The log so far as a list of dicts, all or those of one event."""
+        with self._reading:  # a test's threads ask for the address, which stands there
+            self._read_on()
+            return [line for line in self._lines if event is None or line["event"] == event]
+
+    def _read_on(self):
         with open(self.stderr_path, "rb") as f:
             f.seek(self._read_to)
             data = f.read()
@@ -92,7 +99,6 @@ class Pawld(Process):
                 self._lines.append(value)
             except (ValueError, AssertionError):
                 self.stray.append(line.decode("utf-8", "replace"))
-        return [line for line in self._lines if event is None or line["event"] == event]
 
     def addresses(self):
         return [line["address"] for line in self.log("listening")]
