@@ -269,12 +269,16 @@ class MariadbServer(Database):
         if not os.listdir(self.data):
             self._prepare(["mariadb-install-db", "--no-defaults", f"--datadir={self.data}", "--auth-root-authentication-method=normal",
                 "--skip-test-db",
-                "--innodb-log-file-size=8M"])
+                self.own_tmpdir(), "--innodb-log-file-size=8M"])
         return self._serve([self.program(), "--no-defaults", f"--datadir={self.data}", f"--socket={self.socket_folder}/db",
-            "--skip-networking",
+            "--skip-networking", self.own_tmpdir(),
             f"--pid-file={self.data}/pid", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=16M",
                 "--innodb-flush-log-at-trx-commit=2",
             "--innodb-lock-wait-timeout=20", "--skip-log-bin", "--skip-name-resolve", "--innodb-use-native-aio=0"])
+
+    def own_tmpdir(self):
+        """In /tmp each server that starts deletes the temporary tables of the others, and who misses one aborts."""
+        return f"--tmpdir={self.socket_folder}"
 
     def client_argv(self, stop=False):
         argv = ["mariadb", "--no-defaults", f"--socket={self.socket_folder}/db", "--user=root", "--batch", "--skip-column-names",
